@@ -863,6 +863,10 @@ struct ingle_profile {
 INGLE_API void ingle_engine_profile(struct ingle_engine *e, bool on);
 INGLE_API int ingle_engine_profile_read(const struct ingle_engine *e, struct ingle_profile *out,
                                         int n_max);
+/* Pieces of work that each thread has run since the engine was opened, its own and those of others,
+ * of jobs that have several for each: how they relate is how threads share the work.  Returns the
+ * number of threads. */
+INGLE_API int ingle_engine_pieces(const struct ingle_engine *e, uint64_t *n, int n_max);
 
 /* Hidden states of every step, until set to NULL: the stream after the embedding, after
  * each layer (DeepSeek V4: four streams side by side), and the head's input.  x: f32

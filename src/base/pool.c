@@ -356,6 +356,11 @@ uint64_t pool_joins(const struct pool *p)
     return p->number - 1 - p->n_tries;
 }
 
+uint64_t pool_chunks(const struct pool *p, int worker)
+{
+    return atomic_load_explicit(&p->lane[worker].ran, memory_order_relaxed);
+}
+
 int pool_size(const struct pool *p)
 {
     return p->n_threads;

@@ -47,12 +47,14 @@ int pool_node_id(const struct pool *p, int node); /* the system's number */
 int pool_near(const struct pool *p);
 /* Threads that were to be bound to a processor, and run anywhere because the system refused. */
 int pool_unbound(const struct pool *p);
-/* Threads that rest: because fewer processors are left to the process than the pool has threads,
- * found within a second of its use; or because they are left out.  Others run their chunks. */
-int pool_resting(const struct pool *p);
+/* Threads that rest because fewer processors are left to the process than the pool has threads,
+ * found within a second of its use.  Others run their chunks. */
+int pool_taken(const struct pool *p);
 /* Those that others waited for longer than they helped, because their processor was hardly theirs.
  * They are tried again after seconds. */
 int pool_left_out(const struct pool *p);
+/* Those of either kind, and of both. */
+int pool_resting(const struct pool *p);
 /* From the next job on: who is left out is decided apart for short jobs and for long ones. */
 void pool_jobs_are_long(struct pool *p, bool are);
 /* Other programs have a large part of the processors of all threads: a short job is done sooner by
@@ -63,6 +65,9 @@ bool pool_crowded(const struct pool *p);
 uint64_t pool_join_ns(struct pool *p);
 /* Jobs so far that threads shared: each has cost a join.  Of the thread that calls pool_run(). */
 uint64_t pool_joins(const struct pool *p);
+/* Chunks that a worker has run so far, its own and those of others, of jobs with two and more for
+ * each worker: how they relate is how threads share the work. */
+uint64_t pool_chunks(const struct pool *p, int worker);
 
 /* Runs fn for every chunk and returns when all are done.  One thread at a time may call
  * it on a pool; fn must not.  n_chunks <= 0 does nothing. */

@@ -139,9 +139,9 @@ void pool_cpus_init(struct pool *p)
 
 static void set_resting(struct pool *p, struct worker *w, bool rests)
 {
-    if (rests == w->rests)
+    if (rests == atomic_load_explicit(&w->rests, memory_order_relaxed))
         return;
-    w->rests = rests;
+    atomic_store_explicit(&w->rests, rests, memory_order_relaxed);
     atomic_fetch_add(&p->n_resting, rests ? 1 : -1);
 }
 
@@ -227,7 +227,15 @@ void pool_leave(struct pool *p)
     p->entered = false;
 }
 
+int pool_taken(const struct pool *p)
+{
+    return atomic_load_explicit(&p->n_resting, memory_order_relaxed);
+}
+
 int pool_resting(const struct pool *p)
 {
-    return atomic_load_explicit(&p->n_resting, memory_order_relaxed) + pool_left_out(p);
+    int n = 0;
+    for (int i = 1; i < p->n_threads; i++)
+        n += pool_is_out(&p->worker[i]);
+    return n;
 }

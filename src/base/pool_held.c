@@ -154,11 +154,11 @@ void pool_held_judge(struct pool *p)
     p->looked_at = l.now;
     p->worked_ns = p->counted_ns = 0;
     p->ran = ran;
+    const int others = p->n_threads - 1 - pool_resting(p);
     for (int i = 1; i < p->n_threads; i++) {
         struct pool_held *h = &p->held[p->kind][i];
         const uint64_t its = atomic_load_explicit(&p->lane[i].ran, memory_order_relaxed);
         const float its_ran = (float)(its - h->ran);
-        const int others = p->n_threads - 1 - pool_resting(p);
         h->ran = its;
         if (h->out)
             look_at_out(p, i, &l);

@@ -95,14 +95,22 @@ struct worker {
     long taken;       /* how often its processor was taken away */
     int wary;         /* so many waits more are not to become longer */
     int cpu, at;      /* its processor, -1: any; and the one that it is bound to instead */
-    bool rests, roams; /* pool_cpus.c */
+    bool roams;            /* pool_cpus.c */
     bool shared;           /* others had a large part of its processor, when it looked last: */
     uint64_t next_look, ran_ns, waited_ns;
     int times;      /* file with the times of thread times_of, which is 0: none; < 0: refused */
     pid_t times_of;
+    _Atomic bool rests;     /* Sync: by itself, as its processor was taken (pool_cpus.c) */
     _Atomic bool displaced; /* Sync: its processor is the caller's now */
     _Atomic bool left_out;  /* Sync: by the caller (pool_held.c) */
 };
+
+/* It takes no part in jobs, but for passing them on. */
+static inline bool pool_is_out(const struct worker *w)
+{
+    return atomic_load_explicit(&w->rests, memory_order_relaxed) ||
+           atomic_load_explicit(&w->left_out, memory_order_relaxed);
+}
 
 /* What the caller knows of a worker that it waits for (pool_held.c); sums decay. */
 struct pool_held {

@@ -415,7 +415,7 @@ static bool spin_for_work(struct pool *p, struct worker *w, struct pool_job *job
         now = clock_now();
         if (now >= w->next_look)
             pool_cpus_look(p, w);
-    } while (now < end && !w->rests);
+    } while (now < end && !atomic_load_explicit(&w->rests, memory_order_relaxed));
     if (p->spin_ns == POOL_SPIN_CROWDED_NS)
         sched_yield();
     return hear(&p->knot[w->ear], last.number, job);
@@ -432,18 +432,12 @@ static void sleep_for_work(struct pool *p, const struct worker *w, uint64_t seen
     atomic_fetch_sub(&t->n_asleep, 1);
 }
 
-/* It takes no part in jobs, but for passing them on. */
-static bool is_out(const struct worker *w)
-{
-    return w->rests || atomic_load_explicit(&w->left_out, memory_order_relaxed);
-}
-
 /* Until its processor is given back, or it is let in. */
 static void rest(struct pool *p, struct worker *w)
 {
     for (;;) {
         const uint32_t word = atomic_load(&p->rest);
-        if (!is_out(w) || atomic_load(&p->stop))
+        if (!pool_is_out(w) || atomic_load(&p->stop))
             return;
         futex_sleep_for(&p->rest, word, POOL_LOOK_NS);
         pool_cpus_look(p, w);
@@ -479,7 +473,7 @@ void *pool_worker_main(void *arg)
     uint64_t idle = clock_now();
     while (!atomic_load_explicit(&p->stop, memory_order_acquire)) {
         const uint64_t seen = job.number;
-        const bool out = is_out(w);
+        const bool out = pool_is_out(w);
         if (out && w->ear == w->leaf) {
             rest(p, w);
             continue;
@@ -487,7 +481,7 @@ void *pool_worker_main(void *arg)
         if (out && clock_now() >= w->next_look) /* it goes on passing jobs on */
             pool_cpus_look(p, w);
         const bool heard = out ? hear(&p->knot[w->ear], seen, &job) : spin_for_work(p, w, &job);
-        if (!heard && (!is_out(w) || w->ear != w->leaf))
+        if (!heard && (!pool_is_out(w) || w->ear != w->leaf))
             sleep_for_work(p, w, seen);
         if (job.number == seen)
             continue;
@@ -495,7 +489,7 @@ void *pool_worker_main(void *arg)
         if (waited > POOL_SPIN_NS)
             learn_spin(p, w, waited);
         pass_on(p, w, &job);
-        if (!is_out(w))
+        if (!pool_is_out(w))
             work(p, &job, w->index);
         idle = clock_now();
     }

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { LIST_BYTES = 8192, NODES = 1024, MOST_SAID = 4 };
+enum { LIST_BYTES = 32768, NODES = 1024, MOST_SAID = 4 };
 
 struct lists { char online[LIST_BYTES], memory[LIST_BYTES], here[LIST_BYTES]; };
 
@@ -59,7 +59,7 @@ ATTR_PRINTF(2, 3) static void say(struct said *s, const char *format, ...)
 static void tell_node(struct said *s, const struct cpu_topology *t, const struct lists *l, int node)
 {
     int home = -1;
-    for (int i = 0; i < t->n_cpus; i++)
+    for (int i = 0; i < t->n_cpus && home < 0; i++)
         if (has(l->here, t->cpu[i].id))
             home = t->node_id[t->cpu[i].node];
     const bool memory = has(l->memory, node);
@@ -68,15 +68,17 @@ static void tell_node(struct said *s, const struct cpu_topology *t, const struct
             l->here[0] >= '0' && l->here[0] <= '9' ? " that this process may use" : "");
     else if (!memory && home >= 0)
         say(s, "node %d has no memory: its processors count as node %d's", node, home);
+    else if (memory && home != node)
+        say(s, "there are more than %d nodes: processors of node %d count as node %d's",
+            CPU_NODES_MAX, node, home);
 }
 
 bool spare_tell(char out[SPARE_BYTES], const struct cpu_topology *t, const char *root)
 {
-    static const struct lists empty = {{0}, {0}, {0}};
-    struct lists l = empty;
+    struct lists l;
     struct said s = {out, 0, 0};
     char path[64];
-    out[0] = 0;
+    out[0] = l.here[0] = 0;
     if (!read_text(root, "node/online", l.online) || l.online[0] < '0' || l.online[0] > '9') {
         say(&s, "the system does not tell its memory nodes: all memory counts as one");
         l.online[0] = 0;

@@ -39,10 +39,10 @@ static int read_list(struct cli *c, int *threads, int *n)
         const long v = strtol(at, &end, 10);
         if (end == at || *at < '0' || *at > '9' || v < 1 || v > MOST_THREADS ||
             (*end && *end != ','))
-            return cli_usage(c, "option '--scaling' needs numbers of 1 to %d such as 1,2,4, not "
+            return cli_usage(c, "option '--threads' needs numbers of 1 to %d such as 1,2,4, not "
                                 "'%s'", MOST_THREADS, text);
         if (*n == MAX_ROWS)
-            return cli_usage(c, "option '--scaling' has more than %d numbers", MAX_ROWS);
+            return cli_usage(c, "option '--threads' has more than %d numbers", MAX_ROWS);
         threads[(*n)++] = (int)v;
         if (!*end)
             return CLI_OK;

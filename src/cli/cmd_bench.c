@@ -21,6 +21,7 @@ enum {
     MAX_DEPTHS = 32,
     MAX_REPEATS = 1000,
     MAX_OPS = 128,
+    MOST_THREADS = 1024,
     READ_BYTES = 256 << 20,
     STREAMS = 8,
 };
@@ -47,6 +48,7 @@ struct rounds {
     double profiled_s;                 /* what the profile's run took */
     double busy[INGLE_STAGE_PARTS];    /* the share of it in which each stage computed */
     int n_stages;
+    uint64_t pieces[MOST_THREADS];     /* that each thread ran */
 };
 
 struct bench {
@@ -127,7 +129,7 @@ static ingle_status open_limits(struct bench *b, const struct ingle_engine_optio
     b->n_logical = machine.n_logical;
     (void)cpu_level(b->info.cpu, &mask);
     b->cpu = mask & cpu_detect();
-    b->pinned = !o->no_pin;
+    b->pinned = !o->no_pin && b->info.threads <= machine.n_logical;
     b->huge = tool_huge_share();
     ingle_status st = pool_create(&b->pool, b->info.threads, b->pinned, err);
     if (!st)
@@ -172,6 +174,14 @@ static ingle_status warm(struct bench *b, struct rounds *r, struct ingle_error *
     return st;
 }
 
+static void count_pieces(const struct bench *b, struct rounds *r, bool before)
+{
+    uint64_t n[MOST_THREADS];
+    const int n_threads = ingle_engine_pieces(b->engine, n, MOST_THREADS);
+    for (int i = 0; i < n_threads && i < MOST_THREADS; i++)
+        r->pieces[i] += before ? -n[i] : n[i];
+}
+
 static ingle_status one_round(struct bench *b, struct rounds *r, bool *quiet,
                               struct ingle_error *error)
 {
@@ -179,12 +189,14 @@ static ingle_status one_round(struct bench *b, struct rounds *r, bool *quiet,
     const int64_t i = r->done;
     if (!r->n)
         return INGLE_OK;
+    count_pieces(b, r, true);
     tool_busy_read(&from);
     const uint64_t start = clock_now();
     const ingle_status st = time_tokens(b, r->n, r->one_by_one, &r->seconds[i], error);
     if (st)
         return st;
     tool_busy_read(&to);
+    count_pieces(b, r, false);
     r->foreign[i] =
         tool_busy_foreign(&from, &to, (double)(clock_now() - start) * 1e-9, b->n_logical);
     r->read_share[i] = r->bytes / r->seconds[i] / b->last.read;
@@ -236,6 +248,44 @@ static void begin_row(struct str *out, const struct rounds *r)
     write_member_int(out, "depth", r->depth);
 }
 
+static uint64_t all_pieces(const struct bench *b, const struct rounds *r)
+{
+    uint64_t all = 0;
+    for (int i = 0; i < b->info.threads; i++)
+        all += r->pieces[i];
+    return all;
+}
+
+/* How threads shared the work: each one's share of the pieces, or of many threads the extremes. */
+static void print_pieces(const struct bench *b, const struct rounds *r)
+{
+    enum { FEW = 16 };
+    const double all = (double)all_pieces(b, r);
+    double least = 1, most = 0;
+    if (b->info.threads < 2 || all <= 0)
+        return;
+    for (int i = 0; i < b->info.threads; i++) {
+        const double share = (double)r->pieces[i] / all;
+        least = share < least ? share : least;
+        most = share > most ? share : most;
+    }
+    fputs("  pieces of each thread:", stdout);
+    for (int i = 0; i < b->info.threads && b->info.threads <= FEW; i++)
+        printf(" %.1f %%", 100 * (double)r->pieces[i] / all);
+    if (b->info.threads > FEW)
+        printf(" %.2f to %.2f %%", 100 * least, 100 * most);
+    putchar('\n');
+}
+
+static void write_pieces(const struct bench *b, const struct rounds *r, struct str *out)
+{
+    write_key(out, "pieces");
+    write_open(out, '[');
+    for (int i = 0; i < b->info.threads; i++)
+        write_uint(out, r->pieces[i]);
+    write_close(out, ']');
+}
+
 static void print_result(const struct bench *b, struct rounds *r)
 {
     if (!r->n)
@@ -281,6 +331,8 @@ static void print_result(const struct bench *b, struct rounds *r)
         }
         if (r->one_by_one)
             print_select(b, &out);
+        if (b->profile)
+            write_pieces(b, r, &out);
         print_peaks(b, &out);
         write_close(&out, '}');
         cli_json_end(&out, "\n");
@@ -375,6 +427,8 @@ static void print_profile(const struct bench *b, const struct rounds *r)
     if (!b->json && r->one_by_one && r->n_ops)
         printf("  joins: %.1f a token, %.2f for each of %lld layers\n", r->joins,
                r->joins / (double)b->info.n_layers, (long long)b->info.n_layers);
+    if (!b->json && r->n_ops)
+        print_pieces(b, r);
     if (!b->json && r->one_by_one && r->n_ops && b->info.gpu_end > b->info.gpu_first)
         printf("  launches: %.1f a token, %.2f for each of %lld layers on the card\n", r->launches,
                r->launches / (double)(b->info.gpu_end - b->info.gpu_first),
@@ -474,8 +528,9 @@ static void print_head(const struct bench *b)
            "memory reads "
            "at %.1f GB/s",
            machine.model[0] ? machine.model : "unknown processor", b->info.threads,
-           b->pinned ? ", bound to cores" : "", b->info.cpu, b->info.kv, b->info.numerics,
-           (double)b->info.weight_bytes / 1048576.0, b->huge * 100, b->last.read * 1e-9);
+           b->pinned ? ", bound to cores" : ", not bound", b->info.cpu, b->info.kv,
+           b->info.numerics, (double)b->info.weight_bytes / 1048576.0, b->huge * 100,
+           b->last.read * 1e-9);
     for (size_t i = 0; i < b->last.n_peaks; i++)
         printf(", %s %.0f", b->last.peak[i].name, b->last.peak[i].ops_per_s * 1e-9);
     puts(b->last.n_peaks ? " GOP/s" : "");

@@ -347,7 +347,7 @@ static void print_json(const struct findings *f)
     write_member_uint(&out, "memory_free_bytes", m->memory_free_bytes);
     write_member(&out, "huge_pages", f->huge_pages);
     write_member_int(&out, "threads", f->threads);
-    write_member_bool(&out, "pinned", f->pinned);
+    write_member_bool(&out, "pinned", f->pinned && f->threads <= m->n_logical);
     write_member_significant(&out, "read_bytes_per_s", 6, f->read.bytes_per_s);
     write_member_int(&out, "busy_rounds", f->read.n_busy);
     write_member_int(&out, "failed_kernels", f->n_failed);

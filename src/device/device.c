@@ -28,10 +28,10 @@ static void report_spare(const struct device *d, const struct device_options *o,
     if (o->numa == DEVICE_NUMA_AUTO && spare_tell(spare, t, ""))
         report(d->sink, INGLE_REPORT_NOTE, "numa", "nodes", "%s", spare);
     if (o->numa == DEVICE_NUMA_INTERLEAVE && t->n_nodes == 1)
-        report(d->sink, INGLE_REPORT_NOTE, "numa", "interleave",
+        report(d->sink, INGLE_REPORT_WARN, "numa", "interleave",
                "processors of this process are of one memory node: nothing is interleaved");
     if (o->pin && n_threads > t->n_cpus)
-        report(d->sink, INGLE_REPORT_NOTE, "threads", subject,
+        report(d->sink, INGLE_REPORT_WARN, "threads", subject,
                "they are more than the processors (%d), so none is bound to one", t->n_cpus);
 }
 

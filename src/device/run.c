@@ -54,7 +54,7 @@ void device_may_stop(struct device *d, uint64_t next_ns)
  * go, once. */
 static void report_resting(struct device *d)
 {
-    const int left_out = pool_left_out(d->pool), n = pool_resting(d->pool) - left_out,
+    const int left_out = pool_left_out(d->pool), n = pool_taken(d->pool),
               all = pool_size(d->pool);
     char subject[32];
     snprintf(subject, sizeof subject, "%d threads", all);

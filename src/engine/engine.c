@@ -1166,21 +1166,6 @@ void ingle_engine_forget(struct ingle_engine *e)
     session_runner_clear_tree(e->runner);
 }
 
-void ingle_engine_profile(struct ingle_engine *e, bool on)
-{
-    device_profile(e->device, on);
-}
-
-int ingle_engine_profile_read(const struct ingle_engine *e, struct ingle_profile *out, int n_max)
-{
-    struct device_profile p[128];
-    const int n = device_profile_read(e->device, p, n_max < 128 ? n_max : 128);
-    for (int i = 0; i < n; i++)
-        out[i] = (struct ingle_profile){p[i].op,  p[i].calls, p[i].ns, p[i].bytes,
-                                        p[i].ops, p[i].joins, p[i].launches};
-    return n;
-}
-
 static void pass_tap(void *arg, enum family_tap tap, int layer, struct rows x)
 {
     static const enum ingle_tap same[] = {[FAMILY_TAP_EMBED] = INGLE_TAP_EMBED,

@@ -9,14 +9,16 @@
 
 #include "base/clock.h"
 #include "base/cpu.h"
+#include "base/num.h"
 #include "base/pool.h"
 
 #if defined(__x86_64__)
 #include <cpuid.h>
+#include <unistd.h>
 
 enum {
     LOOPS = 1 << 17, /* of a chunk: some 0.5 ms */
-    EACH = 8,        /* chunks for each thread */
+    EACH = 8,        /* chunks for each thread that has a processor */
     CHAINS = 12
 };
 
@@ -102,15 +104,17 @@ static void spin_chunk(void *arg, int64_t chunk, int worker)
 
 size_t tool_peaks(struct pool *p, uint32_t cpu, struct tool_peak *out, size_t n_max)
 {
+    const int64_t at_once = num_min(pool_size(p), sysconf(_SC_NPROCESSORS_ONLN)),
+                  n_chunks = EACH * num_max(at_once, 1);
     size_t n = 0;
     for (size_t i = 0; i < sizeof units / sizeof *units && n < n_max; i++) {
         struct unit u = units[i];
         if (u.needs & ~cpu || (u.bf16 && !has_bf16()))
             continue;
         const uint64_t start = clock_now();
-        pool_run(p, EACH * pool_size(p), spin_chunk, &u);
+        pool_run(p, n_chunks, spin_chunk, &u);
         const double s = (double)(clock_now() - start) * 1e-9;
-        const double loops = (double)EACH * pool_size(p) * (u.tiles ? LOOPS / 4 : LOOPS);
+        const double loops = (double)n_chunks * (u.tiles ? LOOPS / 4 : LOOPS);
         out[n++] = (struct tool_peak){u.name, u.ops_per_loop * loops / s};
     }
     return n;

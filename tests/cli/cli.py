@@ -657,11 +657,17 @@ class Commands(unittest.TestCase):
         out = self.ok(run("bench", "-p", "16", "-g", "4", "-r", "1", "--profile")).stdout
         self.assertIn("matmul", out)
         self.assertRegex(out, r"joins: \d+\.\d a token, \d+\.\d\d for each of \d+ layers")
+        self.assertNotIn("pieces of each thread", self.ok(run("bench", "-p", "0", "-g", "4", "-r", "1", "--profile", "-t", "1")).stdout)
+        out = self.ok(run("bench", "-p", "0", "-g", "4", "-r", "1", "--threads", "1000"))
+        self.assertIn("; 1000 threads, not bound, ", out.stdout)
+        self.assertRegex(out.stderr, r"warning: threads '1000 threads': they are more than the processors \(\d+\), so none is bound to one")
+        out = lines(self.ok(run("bench", "-p", "0", "-g", "9", "-r", "1", "--profile", "--threads", "2", "--json")).stdout)
+        self.assertTrue(len(out[0]["pieces"]) == 2 and sum(out[0]["pieces"]) > 0)
         out = lines(self.ok(run("bench", "--json", "--threads", "1,2", "-p", "8", "-g", "4", "-r", "1")).stdout)
         self.assertEqual([o["threads"] for o in out], [1, 2])
         self.assertTrue(out[0]["joins"] == 0 < out[1]["joins"] and all(o["decode_per_s"] > 0 and o["read_share"] > 0 for o in out))
         for wrong in ("1,x", "2,", "1,0", "1,2000", "1,,2"):
-            self.refuses("bench", "--threads", wrong, code=2, says=["numbers of 1 to 1024"])
+            self.refuses("bench", "--threads", wrong, code=2, says=["'--threads' needs numbers of 1 to 1024"])
         out = json.loads(self.ok(run("doctor", "--json", "-t", "1")).stdout)
         self.assertTrue(out["memory_nodes"] and out["unbound_threads"] == 0)
         self.assertGreater(out["read_bytes_per_s"], 0)

@@ -336,7 +336,7 @@ static void set_all_threads(const cpu_set_t *set)
 /* Jobs, as steps have them, until so many threads rest. */
 static void run_until_resting(struct pool *p, int n)
 {
-    for (int i = 0; pool_resting(p) - pool_left_out(p) != n || i < 10; i++) {
+    for (int i = 0; pool_taken(p) != n || i < 10; i++) {
         struct marks m = {.n_threads = pool_size(p)};
         assert_true(i < 30000);
         pool_enter(p);
@@ -415,6 +415,20 @@ static void test_crowded(void **state)
         run_until_resting(p, 0);
     }
     pool_free(p);
+}
+
+/* A thread that rests for both reasons is one. */
+static void test_resting_once(void **state)
+{
+    (void)state;
+    struct worker w[4] = {{0}};
+    struct pool p = {.n_threads = 4, .worker = w};
+    w[1].rests = w[1].left_out = w[2].rests = true;
+    p.n_resting = 2;
+    p.n_left_out = 1;
+    assert_int_equal(pool_resting(&p), 2);
+    assert_int_equal(pool_taken(&p), 2);
+    assert_int_equal(pool_left_out(&p), 1);
 }
 
 static void stand_still(void *arg, int64_t chunk, int worker)
@@ -585,6 +599,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_enter),
         cmocka_unit_test(test_taken_processors),
         cmocka_unit_test(test_crowded),
+        cmocka_unit_test(test_resting_once),
         cmocka_unit_test(test_left_out),
         cmocka_unit_test(test_pools_stand_side_by_side),
         cmocka_unit_test(test_fill),

@@ -214,6 +214,49 @@ static const struct machine machines[] = {
      1,
      4,
      "0.0 1.0 2.0 3.0"},
+    {"cores that go round, a node without an end, distances of nothing",
+     "0-3",
+     "0-3",
+     0,
+     0,
+     {{CPU "cpu0/topology/thread_siblings_list", "0-1\n"},
+      {CPU "cpu1/topology/thread_siblings_list", "1-2\n"},
+      {CPU "cpu2/topology/thread_siblings_list", "2-3\n"},
+      {CPU "cpu3/topology/thread_siblings_list", "0,3\n"},
+      {CPU "cpu0/cache/index3/shared_cpu_list", "0-18446744073709551615\n"},
+      {CPU "cpu2/topology/physical_package_id", "9223372036854775807\n"},
+      {NODE "online", "0-1,8191\n"},
+      {NODE "has_memory", "8191\n"},
+      {NODE "node0/cpulist", "0-3\n"},
+      {NODE "node1/cpulist", "0-3\n"},
+      {NODE "node8191/cpulist", "\n"},
+      {NODE "node0/distance", "-9223372036854775809 x\n"}},
+     NULL,
+     4,
+     3,
+     0,
+     1,
+     1,
+     3,
+     "0.0 1.0 2.0 3.0"},
+    {"processors and sizes beyond all",
+     "0-18446744073709551616",
+     "0-1048576",
+     0,
+     0,
+     {{CPU "cpu0/topology/thread_siblings_list", "\n"},
+      {NODE "online", "0-100000\n"},
+      {NODE "node0/cpulist", "0\n"}},
+     NULL,
+     1,
+     1,
+     0,
+     1,
+     1,
+     1,
+     "0.0"},
+    {"empty files", "", "", 0, 0, {{NODE "online", ""}, {NODE "has_memory", ""}}, NULL, 1, 1, 0, 1,
+     1, 1, "0.0"},
     {"two nodes of the system, none of them ours by number",
      "0-1",
      "0-1",
@@ -292,6 +335,76 @@ static void test_machines(void **state)
     }
 }
 
+/* A list of every `step`th of n processors, from `first` on. */
+static void put_list(const char *path, int first, int step, int n)
+{
+    char *text = malloc((size_t)n * 5 + 2);
+    size_t at = 0;
+    for (int i = first; i < n; i += step)
+        at += (size_t)sprintf(text + at, "%s%d", at ? "," : "", i);
+    text[at++] = '\n';
+    text[at] = 0;
+    put(path, text);
+    free(text);
+}
+
+static void put_machine(int n_cpus, int n_nodes)
+{
+    char path[64], text[64];
+    assert_int_equal(make_root(NULL), 0);
+    snprintf(text, sizeof text, "Name:\tx\nCpus_allowed_list:\t0-%d\n", n_cpus - 1);
+    put("/proc/thread-self/status", text);
+    put(CPU "cpu0/topology/thread_siblings_list", "0\n");
+    snprintf(text, sizeof text, "0-%d\n", n_nodes - 1);
+    put(NODE "online", text);
+    put(NODE "has_memory", text);
+    for (int i = 0; i < n_nodes; i++) {
+        snprintf(path, sizeof path, NODE "node%d/cpulist", i);
+        put_list(path, i, n_nodes, n_cpus);
+    }
+}
+
+/* Lists of 10,000 bytes; each thread of a few, and all, are divided among the nodes. */
+static void test_many_processors(void **state)
+{
+    (void)state;
+    char out[SPARE_BYTES];
+    struct cpu_topology t;
+    int n_of[2] = {0};
+    put_machine(4096, 2);
+    assert_true(cpu_topology_read_at(&t, root));
+    assert_int_equal(t.n_cpus, 4096);
+    assert_int_equal(t.n_nodes, 2);
+    for (int i = 0; i < t.n_cpus; i++) {
+        assert_int_equal(t.cpu[i].node, t.cpu[i].id % 2);
+        n_of[t.cpu[i].node]++;
+        assert_in_range(n_of[0] - n_of[1] + 1, 0, 2);
+    }
+    assert_false(spare_tell(out, &t, root));
+    cpu_topology_release(&t);
+    assert_int_equal(drop_root(NULL), 0);
+}
+
+/* More nodes than ingle tells apart: all processors are there, and it is said where they count. */
+static void test_many_nodes(void **state)
+{
+    (void)state;
+    char out[SPARE_BYTES];
+    struct cpu_topology t;
+    put_machine(140, 70);
+    assert_true(cpu_topology_read_at(&t, root));
+    assert_int_equal(t.n_cpus, 140);
+    assert_int_equal(t.n_nodes, CPU_NODES_MAX);
+    for (int i = 0; i < t.n_cpus; i++)
+        assert_int_equal(t.cpu[i].node, t.cpu[i].id % 70 < CPU_NODES_MAX ? t.cpu[i].id % 70 : 0);
+    assert_true(spare_tell(out, &t, root));
+    assert_non_null(strstr(out, "there are more than 64 nodes: processors of node 64 count as "
+                                "node 0's; "));
+    assert_non_null(strstr(out, "; and 2 more"));
+    cpu_topology_release(&t);
+    assert_int_equal(drop_root(NULL), 0);
+}
+
 static void test_this_machine(void **state)
 {
     (void)state;
@@ -362,6 +475,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_spare),
         cmocka_unit_test(test_machines),
+        cmocka_unit_test(test_many_processors),
+        cmocka_unit_test(test_many_nodes),
         cmocka_unit_test(test_this_machine),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
