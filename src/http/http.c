@@ -562,6 +562,15 @@ void http_close_listener(struct http *h)
     (void)eventfd_write(h->wake, 1);
 }
 
+void http_wait(struct http *h, bool connections, uint64_t end)
+{
+    const struct timespec turn = {.tv_nsec = 20000000};
+    while ((atomic_load(&h->n_exchanges) ||
+            (connections && (atomic_load(&h->listening) || atomic_load(&h->n_open)))) &&
+           clock_now() < end)
+        nanosleep(&turn, NULL);
+}
+
 void http_hurry(struct http *h) { atomic_store(&h->ending, true); }
 
 void http_stop_handlers(struct http *h)

@@ -178,6 +178,9 @@ int http_port(const struct http *h);
 void http_let_go(struct http *h);
 /* No new connections from now on, and http_let_go(); those at which nothing is asked end. */
 void http_close_listener(struct http *h);
+/* Until every request has its answer, or clock_now() is `end`.  `connections`: until all of them
+ * have ended, too, so that who came before http_close_listener() can still ask. */
+void http_wait(struct http *h, bool connections, uint64_t end);
 /* http_ask() says HTTP_ENDING from now on; requests that wait for their handler get a 503. */
 void http_hurry(struct http *h);
 /* No handler is called from now on; those that run have ended.  Requests get a 503. */

@@ -101,7 +101,8 @@ struct http {
     struct MHD_Daemon *mhd;
     int epoll, wake, mhd_epoll;
     int listener[HTTP_LISTENERS], n_listeners, port;
-    bool listening, paused; /* I/O thread only */
+    atomic_bool listening; /* written by the I/O thread alone, once it runs */
+    bool paused;           /* I/O thread only */
     bool at_rest;           /* no tick is needed before something happens; I/O thread only */
     bool unix_bound; /* unix_path is ours: this file */
     dev_t unix_dev;

@@ -25,7 +25,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { EVENTS = 64, LAST_WORDS_S = 2, STOP_S = 5 };
+enum { EVENTS = 64, STOP_S = 5 };
 
 /* ---- curl in epoll ---- */
 
@@ -566,19 +566,6 @@ ingle_status router_open(struct router **out, const struct router_options *o, st
     return INGLE_OK;
 }
 
-/* Until every request has its answer, at most so long. */
-static void wait_for_answers(const struct router *r, double seconds)
-{
-    const uint64_t start = clock_now();
-    struct http_counters n;
-    for (;;) {
-        http_counters(r->http, &n);
-        if (!n.n_exchanges || (double)(clock_now() - start) > seconds * 1e9)
-            break;
-        nanosleep(&(struct timespec){.tv_nsec = 20000000}, NULL);
-    }
-}
-
 void router_set_away(struct router *r, bool away) { atomic_store(&r->serve.away, away); }
 
 bool router_renew_keys(struct router *r) { return address_renew_keys(&r->address); }
@@ -591,18 +578,17 @@ void router_set_lingering(struct router *r)
 
 void router_drain(struct router *r)
 {
-    atomic_store(&r->serve.phase, SERVE_DRAINING);
-    http_close_listener(r->http);
+    const uint64_t end = serve_close_address(&r->serve);
     pthread_mutex_lock(&r->lock);
     router_unlisten(r);
     pthread_mutex_unlock(&r->lock);
-    wait_for_answers(r, ingle_config_number(r->o.config, "drain"));
+    http_wait(r->http, false, end);
     http_hurry(r->http);
     pthread_mutex_lock(&r->lock);
     r->stop = true; /* the processes end what they have, in their own words */
     pthread_mutex_unlock(&r->lock);
     router_wake(r);
-    wait_for_answers(r, LAST_WORDS_S);
+    http_wait(r->http, false, clock_now() + SERVE_LAST_NS);
 }
 
 void router_close(struct router *r)

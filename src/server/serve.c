@@ -16,6 +16,18 @@ enum serve_phase serve_phase(const struct serve *s)
     return (enum serve_phase)atomic_load(&s->phase);
 }
 
+uint64_t serve_close_address(struct serve *s)
+{
+    const uint64_t now = clock_now();
+    const uint64_t end = now + (uint64_t)(ingle_config_number(s->config, "drain") * 1e9);
+    const uint64_t last = now + SERVE_LAST_NS;
+    http_close_listener(s->http);
+    if (atomic_load(&s->lingering))
+        http_wait(s->http, true, last < end ? last : end);
+    atomic_store(&s->phase, SERVE_DRAINING);
+    return end;
+}
+
 double serve_load_seconds(const struct serve *s)
 {
     const uint64_t loaded = atomic_load(&s->loaded);

@@ -59,6 +59,11 @@ struct serve {
     struct ingle_engine_info engine_info;
     const char *fingerprint; /* "b0.2.0-89abcdef": build and weights */
 };
+/* For so long a server that ends waits for last requests, and for last words to be read. */
+#define SERVE_LAST_NS UINT64_C(2000000000)
+/* No new connections from now on.  After --linger a connection that is there may still ask, if it
+ * does so soon; all other requests are refused.  Returns the clock_now() at which --drain ends. */
+uint64_t serve_close_address(struct serve *s);
 /* Time that loading took, or has taken so far. */
 double serve_load_seconds(const struct serve *s);
 /* May be asked from any thread. */

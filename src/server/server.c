@@ -30,7 +30,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { PARALLEL = 4, LAST_WORDS_S = 2 };
+enum { PARALLEL = 4 };
 
 struct server {
     struct serve serve; /* first: endpoints get it */
@@ -464,19 +464,6 @@ ingle_status server_load(struct server *s, struct err *err)
     return st ? st : load(s, err);
 }
 
-/* Until every request has its answer, at most so long. */
-static void wait_for_answers(const struct server *s, double seconds)
-{
-    const uint64_t start = clock_now();
-    struct http_counters n;
-    for (;;) {
-        http_counters(s->serve.http, &n);
-        if (!n.n_exchanges || (double)(clock_now() - start) > seconds * 1e9)
-            break;
-        nanosleep(&(struct timespec){.tv_nsec = 20000000}, NULL);
-    }
-}
-
 void server_set_away(struct server *s, bool away) { atomic_store(&s->serve.away, away); }
 
 void server_set_lingering(struct server *s)
@@ -489,15 +476,14 @@ bool server_renew_keys(struct server *s) { return address_renew_keys(&s->address
 
 void server_drain(struct server *s)
 {
-    atomic_store(&s->serve.phase, SERVE_DRAINING);
+    const uint64_t end = serve_close_address(&s->serve);
     if (s->guard)
         guard_pardon(s->guard);
-    http_close_listener(s->serve.http);
-    wait_for_answers(s, ingle_config_number(s->serve.config, "drain"));
+    http_wait(s->serve.http, false, end);
     /* Those that are left get the error of their dialect, and a moment to take it. */
     answer_stop(s->serve.answers);
     http_hurry(s->serve.http);
-    wait_for_answers(s, LAST_WORDS_S);
+    http_wait(s->serve.http, false, clock_now() + SERVE_LAST_NS);
 }
 
 void server_close(struct server *s)

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """fleet.py INGLE - what routers, probes and scrapers of a fleet ask a server."""
 import http.client
+import json
 import os
 import re
 import signal
@@ -352,6 +353,34 @@ class Signals(Case):
             self.assertGreater(time.monotonic() - begun, 1.4)
         self.assertEqual(p.wait(TIMEOUT), 0)
         self.assertGreater(time.monotonic() - begun, 1.4)
+
+
+class Last(unittest.TestCase):
+    """A connection that came before --linger was over, and asks when it is."""
+
+    def check(self, *options):
+        with Server(INGLE, "--linger", "0.3", "--temp", "0", *options) as server:
+            last = server.connect()
+            last.connect()
+            server.process.terminate()
+            while True:
+                try:
+                    server.connect().connect()
+                except OSError:
+                    break
+            begun = time.monotonic()
+            try:
+                last.request("POST", "/tokenize", json.dumps({"prompt": "Hello", "model": "nano-v4-MXFP4"}), {"Content-Type": "application/json"})
+                status = last.getresponse().status
+            except (OSError, http.client.HTTPException):
+                status = 0
+            if time.monotonic() - begun < 1:  # else this test was stopped for longer than the server waits
+                self.assertEqual(status, 200)
+            last.close()
+
+    def test_it_has_its_answer(self):
+        self.check()
+        self.check("--models", "tests/data/nano-v4")
 
 
 class Several(Case):
