@@ -95,6 +95,23 @@ DIR *file_list(int dir)
     return d;
 }
 
+static bool is_own_group(gid_t group)
+{
+    gid_t of[1024];
+    const int n = getgroups(sizeof of / sizeof *of, of);
+    for (int i = 0; i < n; i++)
+        if (of[i] == group)
+            return true;
+    return group == getegid();
+}
+
+bool file_is_private(const struct stat *is)
+{
+    return !(is->st_mode & 037) &&
+           (!(is->st_mode & 040) ||
+            (is->st_uid == 0 && (is->st_gid == 0 || is_own_group(is->st_gid))));
+}
+
 ingle_status file_slurp(const char *path, size_t limit, char **out, size_t *n, struct err *err)
 {
     int fd;

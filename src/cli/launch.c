@@ -311,6 +311,9 @@ static ingle_status part_of_shards(const struct cli *c, const struct ingle_model
     if (strcmp(m->arch, want) != 0)
         return err_set(err, INGLE_ARG, "%s=%s: the model is %s", l->spelt[CLI_LAUNCH_MODE], mode,
                        m->arch);
+    if (strcmp(c->command, "worker") != 0) /* others have a --layer-ends of their own */
+        return err_set(err, INGLE_ARG, "%s=%s is an option of 'ingle worker', not of '%s'",
+                       l->spelt[CLI_LAUNCH_MODE], mode, c->command);
     if (!b || !e)
         return err_set(err, INGLE_ARG, "%s=%s needs --layer-begins and --layer-ends",
                        l->spelt[CLI_LAUNCH_MODE], mode);

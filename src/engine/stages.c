@@ -291,10 +291,13 @@ ingle_status engine_stage_take(struct ingle_engine *e, const struct ingle_engine
         e->stage_open = true;
         return INGLE_OK;
     }
-    if (!st)
-        st = link_range_parse(layers, &range, err);
     if (st)
         return st;
+    if (link_range_parse(layers, &range, NULL))
+        return err_set(err, INGLE_ARG,
+                       "layers '%s' of a stage are neither auto nor A:B with 0 < A < B, A to B - 1 "
+                       "(--stage)",
+                       layers);
     if (range.all || range.to > e->info.n_layers)
         return err_set(err, INGLE_ARG,
                        "layers '%s' of a stage: the model has %lld, A:B are A to B - 1 (--stage)",

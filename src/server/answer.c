@@ -703,14 +703,15 @@ static void tell_affinity(struct http_exchange *x, const struct http_request *rq
         http_header(x, "x-affinity-key", key);
 }
 
-/* "00-", 32 digits, "-", 16 digits, "-", 2 digits: the form of W3C's Trace Context. */
+/* "00-", 32 digits, "-", 16 digits, "-", 2 digits: the form of W3C's Trace Context, where neither
+ * identifier is all zeros. */
 static bool is_trace(const char *s)
 {
     static const char form[] = "00-xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx-xxxxxxxxxxxxxxxx-xx";
     for (size_t i = 0; i < sizeof form; i++)
         if (form[i] == 'x' ? !s[i] || !strchr("0123456789abcdef", s[i]) : s[i] != form[i])
             return false;
-    return true;
+    return strspn(s + 3, "0") < 32 && strspn(s + 36, "0") < 16;
 }
 
 /* Before others find the answer. */

@@ -174,6 +174,14 @@ static int on_token(void *arg, int index, const struct ingle_drawn *d)
 
 /* ---- ends ---- */
 
+/* A step asks stages, or reads experts, or keys and values, whose errors say so. */
+static const char *code_of_read(const char *text)
+{
+    if (strncmp(text, "stage ", 6) == 0)
+        return "stage_lost";
+    return strstr(text, "keys and values") ? "kv_disk_read" : "expert_read";
+}
+
 static void fault_of(const struct answer *a, enum ingle_finish why, const struct ingle_error *error,
                      struct fault *f)
 {
@@ -181,9 +189,8 @@ static void fault_of(const struct answer *a, enum ingle_finish why, const struct
         const ingle_status st = error ? error->status : INGLE_NUMERIC;
         request_fault(f, st == INGLE_UNSUP ? FAULT_REQUEST : FAULT_ENGINE, NULL, "%s",
                       error ? error->text : ingle_status_text(st));
-        if (st == INGLE_IO) /* a step reads experts, or keys and values, whose errors say so */
-            f->code =
-                error && strstr(error->text, "keys and values") ? "kv_disk_read" : "expert_read";
+        if (st == INGLE_IO)
+            f->code = code_of_read(error ? error->text : "");
     } else if (why == INGLE_FINISH_BUSY) {
         request_fault(f, FAULT_BUSY, NULL,
                       "the queue is full, and a user with fewer requests took this one's place "

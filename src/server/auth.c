@@ -162,26 +162,6 @@ static ingle_status add_key(struct auth *a, const char *where, const char *text,
     return INGLE_OK;
 }
 
-static bool is_own_group(gid_t group)
-{
-    gid_t of[1024];
-    const int n = getgroups(sizeof of / sizeof *of, of);
-    for (int i = 0; i < n; i++)
-        if (of[i] == group)
-            return true;
-    return group == getegid();
-}
-
-/* Whether somebody besides its owner may have to do with a file.  Files of root may be read by a
- * group: by root's, as systemd has it (LoadCredential=), which shows that the service's user was
- * added to them (an access list), and by one of this process, as Kubernetes has it (fsGroup). */
-static bool is_open(const struct stat *is)
-{
-    return (is->st_mode & 037) ||
-           ((is->st_mode & 040) &&
-            !(is->st_uid == 0 && (is->st_gid == 0 || is_own_group(is->st_gid))));
-}
-
 ingle_status auth_take_keys(struct auth *a, struct auth *from, struct err *err)
 {
     struct key *key = from->key;
@@ -220,7 +200,7 @@ ingle_status auth_add_keys(struct auth *a, const char *path, struct err *err)
     struct stat is;
     char *text;
     size_t n;
-    if (stat(path, &is) == 0 && S_ISREG(is.st_mode) && is_open(&is))
+    if (stat(path, &is) == 0 && S_ISREG(is.st_mode) && !file_is_private(&is))
         return err_set(err, INGLE_ARG, "key file '%s' is open to others (mode %03o): chmod 600",
                        path, (unsigned)is.st_mode & 0777);
     ingle_status st = file_slurp(path, MAX_FILE, &text, &n, err);

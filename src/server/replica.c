@@ -1,8 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#define _GNU_SOURCE
 #include "server/replica.h"
 
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/file.h>
 
 static bool is_name(const char *s, size_t n)
 {
@@ -22,6 +27,19 @@ ingle_status replica_check(const char *name, struct err *err)
                : err_set(err, INGLE_ARG,
                          "'--replica %.80s' is no name: 1 to %d letters, digits and '-'", name,
                          (int)REPLICA_NAME);
+}
+
+int replica_claim(const char *folder, const char *name, bool *taken)
+{
+    char path[PATH_MAX];
+    const int n = snprintf(path, sizeof path, "%s/.ingle-replica-%s", folder, name);
+    *taken = false;
+    if (n < 0 || (size_t)n >= sizeof path)
+        return -1;
+    const int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0600);
+    if (fd >= 0)
+        *taken = flock(fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK;
+    return fd;
 }
 
 bool replica_is_foreign(const char *own, const char *id, size_t n, char words[REPLICA_WORDS])

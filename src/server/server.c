@@ -42,6 +42,7 @@ struct server {
     struct guard *guard; /* NULL: none */
     struct media_gate *media_gate;
     struct scrape *scrape; /* NULL: no --metrics-address */
+    int claim;             /* replica_claim(); -1: none */
 };
 
 /* ---- the way of a request ---- */
@@ -263,6 +264,7 @@ ingle_status server_open(struct server **out, const struct server_options *o, st
     struct server *s = mem_zalloc(sizeof *s);
     if (!s)
         return err_set(err, INGLE_NOMEM, "no memory for the server");
+    s->claim = -1;
     s->serve.config = o->config;
     s->serve.callbacks = o->callbacks;
     s->serve.created = (int64_t)time(NULL);
@@ -428,6 +430,22 @@ ingle_status server_plan(const struct ingle_config *config, struct ingle_callbac
     return told(err, &error);
 }
 
+/* Two replicas of one name answer for each other's ids: seen where they share a store. */
+static void claim_name(struct server *s)
+{
+    const struct serve *v = &s->serve;
+    const struct report_sink sink = {.report = v->callbacks.report, .arg = v->callbacks.arg};
+    const char *store = ingle_config_text(v->config, "store", 0);
+    bool taken = false;
+    if (v->replica && store)
+        s->claim = replica_claim(store, v->replica, &taken);
+    if (taken)
+        report(&sink, INGLE_REPORT_WARN, "replica", v->replica,
+               "another server that uses the store '%s' has this name, too (--replica): each needs "
+               "one of its own, as ids of answers end in it",
+               store);
+}
+
 static ingle_status load(struct server *s, struct err *err)
 {
     struct serve *v = &s->serve;
@@ -446,6 +464,7 @@ static ingle_status load(struct server *s, struct err *err)
     snprintf(s->fingerprint, sizeof s->fingerprint, "b%s-%08llx", ingle_version(),
              (unsigned long long)(v->engine_info.identity & 0xFFFFFFFFu));
     v->fingerprint = s->fingerprint;
+    claim_name(s);
     const ingle_status st = open_answers(s, err);
     if (st)
         return st;
@@ -509,6 +528,8 @@ void server_close(struct server *s)
     metrics_close(s->serve.metrics);
     guard_close(s->guard);
     address_close(&s->address);
+    if (s->claim >= 0)
+        (void)close(s->claim);
     mem_free(s);
 }
 

@@ -268,6 +268,7 @@ class Commands(unittest.TestCase):
         shards("1", "2,4", says="different numbers of shards")
         shards("1", "2", "--hidden=1", says="--hidden: '1' is not 256")
         shards("1", "2", mode="deepseek4-target-shard", says="the model is gemma4")
+        part("serve", "--backend-ipc-mode=gemma4-target-shard", "--layer-begins=1", "--layer-ends=2", says="is an option of 'ingle worker', not of 'serve'")
         shards("0", "2", mode="moe-expert", **usage, says="'ingle worker -m FILE --listen ADDRESS'")
         shards("0", "2", "--payload-fd=4", says="through shared memory: --listen", **usage)
         shards("0", "2", "--target-gpus=0", says="one card computes, --gpu", **usage)

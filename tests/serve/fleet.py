@@ -5,6 +5,7 @@ import json
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -171,11 +172,13 @@ class Requests(Case):
         until(lambda: ("slow-1", TRACE) in [(s["request_id"], s["traceparent"]) for s in self.server.get("/slots")[2]])
         c.close()
         r.close()
-        self.ids({"X-Request-Id": "odd-1", "traceparent": TRACE.upper()})
-        until(lambda: all(name in "".join(self.server.log) for name in ("slow-1", "odd-1")))
+        for i, odd in enumerate((TRACE.upper(), TRACE.replace("0af7651916cd43dd8448eb211c80319c", "0" * 32),
+                                 TRACE.replace("b7ad6b7169203331", "0" * 16))):
+            self.ids({"X-Request-Id": f"odd-{i}", "traceparent": odd})
+        until(lambda: all(name in "".join(self.server.log) for name in ("slow-1", "odd-2")))
         log = "".join(self.server.log)
         self.assertRegex(log, f"slow-1.*traceparent {TRACE}")
-        self.assertNotRegex(log, "odd-1.*traceparent")
+        self.assertNotRegex(log, "odd-.*traceparent")
 
     def test_affinity(self):
         def key(headers, **body):
@@ -365,9 +368,10 @@ class Last(unittest.TestCase):
             server.process.terminate()
             while True:
                 try:
-                    server.connect().connect()
+                    socket.create_connection(("127.0.0.1", server.port), TIMEOUT).close()
                 except OSError:
                     break
+                time.sleep(0.01)
             begun = time.monotonic()
             try:
                 last.request("POST", "/tokenize", json.dumps({"prompt": "Hello", "model": "nano-v4-MXFP4"}), {"Content-Type": "application/json"})
@@ -381,6 +385,16 @@ class Last(unittest.TestCase):
     def test_it_has_its_answer(self):
         self.check()
         self.check("--models", "tests/data/nano-v4")
+
+
+class Names(unittest.TestCase):
+    def test_two_of_one_name_are_told(self):
+        with tempfile.TemporaryDirectory() as folder:
+            options = (INGLE, "--store", folder, "--replica", "one")
+            with Server(*options):
+                with Server(*options) as second, Server(INGLE, "--store", folder, "--replica", "two") as other:
+                    self.assertRegex("".join(second.log), "'one'.*has this name, too \\(--replica\\)")
+                    self.assertNotIn("has this name", "".join(other.log))
 
 
 class Several(Case):

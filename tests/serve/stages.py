@@ -199,6 +199,7 @@ class Stages(Case):
         status, _, r = server.post("/v1/completions", {"prompt": "one two three four", "max_tokens": 4})
         self.assertGreaterEqual(status, 500, r)
         self.assertIn("stage", r["error"]["message"])
+        self.assertEqual(r["error"]["code"], "stage_lost")
         self.assertEqual(server.get("/readyz")[0], 503)
         self.stage("3:6")
         until(lambda: server.get("/readyz")[0] == 200)

@@ -386,9 +386,11 @@ static void keys(void **state)
     link_secret_derive(a, "worker", b);
     link_secret_derive(a, "engine", c);
     assert_true(memcmp(b, c, sizeof b) != 0 && memcmp(a, b, sizeof b) != 0);
-    assert_true(fchmod(fd, 0640) == 0);
+    assert_true(fchmod(fd, 0644) == 0);
     assert_int_equal(link_secret_read(path, a, &err), INGLE_ARG);
     says(err.msg, "others may read or write the key");
+    assert_true(fchmod(fd, 0440) == 0); /* root's and of an own group: a secret that is mounted */
+    assert_int_equal(link_secret_read(path, a, NULL), geteuid() ? INGLE_ARG : INGLE_OK);
     assert_true(fchmod(fd, 0600) == 0 && ftruncate(fd, 63) == 0);
     assert_int_equal(link_secret_read(path, a, &err), INGLE_FORMAT);
     says(err.msg, "64 hexadecimal digits");
