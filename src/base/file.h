@@ -26,8 +26,8 @@ DIR *file_list(int dir);
 struct stat;
 
 /* Whether nobody besides its owner has to do with a file.  Files of root may be read by a group: by
- * root's, as systemd has it (LoadCredential=), which shows that the service's user was added to them
- * (an access list), and by one of this process, as Kubernetes has it (fsGroup). */
+ * root's, as systemd has it (LoadCredential=), which shows that the service's user was added to
+ * them (an access list), and by one of this process, as Kubernetes has it (fsGroup). */
 bool file_is_private(const struct stat *is);
 
 /* The whole file, at most limit bytes, with a 0 behind it; ended with mem_free(). */

@@ -181,8 +181,8 @@ ingle_status link_secret_read(const char *path, uint8_t out[LINK_SECRET], struct
     size_t n;
     if (stat(path, &s) == 0 && !file_is_private(&s))
         return err_set(err, INGLE_ARG,
-                       "%s: others may read or write the key (--worker-key, mode %03o): chmod 600", path,
-                       (unsigned)s.st_mode & 0777);
+                       "%s: others may read or write the key (--worker-key, mode %03o): chmod 600",
+                       path, (unsigned)s.st_mode & 0777);
     ingle_status st = file_slurp(path, MOST, &text, &n, err);
     if (st)
         return st;

@@ -120,6 +120,8 @@ class Metrics(Case):
         self.assertEqual(v["vllm:generation_tokens_total"], 6)
         self.assertGreater(v["vllm:prefix_cache_hits_total"], 0)
         self.assertGreater(v["vllm:prefix_cache_queries_total"], v["vllm:prefix_cache_hits_total"])
+        for name in ("queries", "hits"):  # as production-stack's router reads them
+            self.assertEqual(v[f"vllm:gpu_prefix_cache_{name}_total"], v[f"vllm:prefix_cache_{name}_total"])
         self.assertTrue(0 <= v["vllm:kv_cache_usage_perc"] < 0.5, v)
         self.assertEqual(v["vllm:e2e_request_latency_seconds_count"], 2)
         ended = {re.search('finished_reason="(.+?)"', k)[1]: x for k, x in got.items() if "request_success" in k}
