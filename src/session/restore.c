@@ -191,11 +191,55 @@ void session_prefetch(struct runner *r, struct kv_scope scope, const int32_t *to
 
 /* ---- files of whole sessions ---- */
 
+/* The mark of a file: where the prompt ends, if rows before it are computed in another way than
+ * those after it, then how rows are computed (kv_way_write()).  Both may be missing. */
+struct prompt_mark {
+    char magic[8];
+    int64_t end;
+};
+static const char prompt_magic[8] = "promptE1";
+
+static size_t mark_bytes(const struct session *s, const struct kv_way *way)
+{
+    return (session_prompt_differs(s) && s->prompt_end >= 0 ? sizeof(struct prompt_mark) : 0) +
+           kv_way_bytes(way);
+}
+
+static void write_mark(const struct session *s, const struct kv_way *way, char *to)
+{
+    if (session_prompt_differs(s) && s->prompt_end >= 0) {
+        struct prompt_mark m = {.end = s->prompt_end};
+        memcpy(m.magic, prompt_magic, sizeof m.magic);
+        memcpy(to, &m, sizeof m);
+        to += sizeof m;
+    }
+    if (kv_way_bytes(way))
+        kv_way_write(way, to);
+}
+
+/* *end: -1 if the file does not say it. */
+static ingle_status read_mark(const void *mark, size_t n, struct kv_way *way, int64_t *end,
+                              struct err *err)
+{
+    struct prompt_mark m = {.end = -1};
+    size_t at = 0;
+    if (n >= sizeof m && memcmp(mark, prompt_magic, sizeof prompt_magic) == 0) {
+        at = sizeof m;
+        memcpy(&m, mark, at);
+        if (m.end < 0)
+            return err_set(err, INGLE_FORMAT, "damaged: its prompt ends at %lld",
+                           (long long)m.end);
+    }
+    *end = m.end;
+    return kv_way_read(way, (const char *)mark + at, n - at, err);
+}
+
 static void scope_of(const void *mark, size_t n, struct kv_scope *out)
 {
-    struct kv_way w;
+    struct kv_way w = {0};
     struct err err;
-    if (kv_way_read(&w, mark, n, &err))
+    int64_t end;
+    if (read_mark(mark, n, &w, &end, &err))
         return;
     const struct kv_scope scope = kv_way_scope(&w, 0);
     out->salt = scope.salt;
@@ -219,7 +263,7 @@ ingle_status session_save(const struct session *s, const char *path, struct err 
 {
     const struct kv_way way = session_way(s);
     const struct kv_name select = kv_select_name(&way.select);
-    const size_t n = kv_way_bytes(&way);
+    const size_t n = mark_bytes(s, &way);
     struct kv_save_options o = save_options(s->r, way.sparse);
     char more[40];
     snprintf(more, sizeof more, "%s%s%s", select.at[0] ? "+" : "", select.at,
@@ -231,8 +275,7 @@ ingle_status session_save(const struct session *s, const char *path, struct err 
     if (!mark)
         return err_set(err, INGLE_NOMEM,
                        "no memory for %zu bytes that say how a session was computed", n);
-    if (n)
-        kv_way_write(&way, mark);
+    write_mark(s, &way, mark);
     session_deferred_observe(s->r, &s, 1);
     int32_t *key = NULL; /* others may look at the session meanwhile */
     ingle_status st = INGLE_OK;
@@ -249,15 +292,17 @@ ingle_status session_save(const struct session *s, const char *path, struct err 
     return st;
 }
 
-/* How the session of a file was computed, if it can go on so.  *way has a reference to gaps. */
+/* How the session of a file was computed, if it can go on so, and where its prompt ends.  *way has
+ * a reference to gaps. */
 static ingle_status check_way(const struct runner *r, const struct kv_load *l, const char *path,
-                              struct kv_way *way, struct err *err)
+                              struct kv_way *way, int64_t *prompt_end, struct err *err)
 {
     size_t n_mark;
     int64_t n;
     const void *mark = kv_load_mark(l, &n_mark);
     (void)kv_load_tokens(l, &n);
-    ingle_status st = kv_way_read(way, mark, n_mark, err);
+    *way = (struct kv_way){0};
+    ingle_status st = read_mark(mark, n_mark, way, prompt_end, err);
     if (st)
         return err_prefix(err, "%s", path);
     const struct kern_select *select = &way->select;
@@ -291,12 +336,12 @@ ingle_status session_load_begin(const struct session *s, const char *path, struc
                                 struct err *err)
 {
     const struct kv_save_options o = save_options(s->r, s->way.sparse);
-    int64_t n;
+    int64_t n, prompt_end;
     ingle_status st = kv_load_begin(out, &s->r->spec, s->r->n_ctx, path, &o, err);
     if (st)
         return st;
     struct kv_way way;
-    st = check_way(s->r, *out, path, &way, err);
+    st = check_way(s->r, *out, path, &way, &prompt_end, err);
     kv_gaps_unref(way.gaps);
     const int32_t *token = kv_load_tokens(*out, &n);
     int64_t n_media;
@@ -328,7 +373,7 @@ ingle_status session_load_end(struct session *s, struct kv_load *l, ingle_status
     struct kv_timeline *t = NULL;
     struct kv_way way = {0};
     int32_t *token = NULL;
-    int64_t n;
+    int64_t n, prompt_end = -1;
     const int32_t *from = kv_load_tokens(l, &n);
     if (!st)
         st = kv_timeline_create(&t, s->r->pool, s->r->n_ctx, err);
@@ -337,7 +382,7 @@ ingle_status session_load_end(struct session *s, struct kv_load *l, ingle_status
                 !(key = mem_calloc((size_t)n + 1, sizeof *key))))
         st = err_set(err, INGLE_NOMEM, "no memory for %lld tokens", (long long)n);
     if (!st)
-        st = check_way(s->r, l, "file", &way, err);
+        st = check_way(s->r, l, "file", &way, &prompt_end, err);
     struct soft *own = NULL;
     int64_t n_soft;
     const struct kv_media_span *media = kv_load_spans(l, &n_soft);
@@ -380,7 +425,7 @@ ingle_status session_load_end(struct session *s, struct kv_load *l, ingle_status
     s->n_soft = s->cap_soft = (size_t)n_soft;
     s->n_tokens = (size_t)n;
     s->cap_tokens = (size_t)n + 1;
-    s->prompt_end = -1;
+    s->prompt_end = prompt_end;
     s->border.n = s->next_border = 0;
     return INGLE_OK;
 }

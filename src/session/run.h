@@ -111,7 +111,7 @@ struct session {
     uint8_t *whole;              /* [pages of the context], owned: session_whole() */
     struct kern_sparse sparse;   /* ... the same for kernels, */
     struct session_seen seen;    /* ... and what that did since somebody took it */
-    int64_t prompt_end;          /* a restore point is set when it gets here; -1: none */
+    int64_t prompt_end;          /* a restore point is set when it gets here; -1: not known */
     struct session_borders border; /* ... and here, from the next one on */
     int next_border;
     struct restore restore;
@@ -125,6 +125,8 @@ struct session {
 ingle_status session_flight_send(struct runner *r, int i, struct err *err);
 ingle_status session_flight_land(struct runner *r, int i, struct err *err);
 
+/* Whether rows of its prompt are computed in another way than those of answers. */
+bool session_prompt_differs(const struct session *s);
 /* Says what session_set_way() says, of a session whose tokens are computed so. */
 void session_use_way(struct session *s, const struct kv_way *w);
 /* Takes the timeline, which has the positions of have, back to at most `keep` computed ones that

@@ -441,11 +441,15 @@ ingle_status session_remember(struct session *s, struct err *err)
 
 /* ---- the step ---- */
 
+bool session_prompt_differs(const struct session *s)
+{
+    return device_numerics(s->r->device) == DEVICE_FAST || s->way.sparse || s->way.select.part;
+}
+
 /* Whether its next tokens are a prompt's and computed as such. */
 static bool is_prompt(const struct session *s)
 {
-    return (device_numerics(s->r->device) == DEVICE_FAST || s->way.sparse || s->way.select.part) &&
-           session_length(s) < s->prompt_end;
+    return session_prompt_differs(s) && session_length(s) < s->prompt_end;
 }
 
 /* Tokens of a work item that this step can take. */
