@@ -519,19 +519,22 @@ static bool is_converted(const char *path)
 static const struct seen *find_read(const struct output_guard *g, const struct seen *s,
                                     const char *path, bool *is)
 {
-    const struct seen *beside = NULL;
-    *is = true;
-    for (size_t i = 0; i < g->n_in; i++)
-        if (same(&g->in[i], s) && !g->in[i].beside)
-            return &g->in[i];
-        else if (same(&g->in[i], s))
-            beside = &g->in[i];
+    const struct seen *in = g->in, *beside = NULL;
+    const size_t n = g->n_in;
+    *is = in != NULL;
+    if (!in)
+        return NULL;
+    for (size_t i = 0; i < n; i++)
+        if (same(&in[i], s) && !in[i].beside)
+            return &in[i];
+        else if (same(&in[i], s))
+            beside = &in[i];
     if (beside && !is_state(output_kind_of(path)) && !(beside->weights && is_converted(path)))
         return beside;
     *is = false;
-    for (size_t i = 0; i < g->n_in && s->place.name && is_checkpoint_name(s->place.name); i++)
-        if (g->in[i].whole && g->in[i].dev == s->place.dev && g->in[i].ino == s->place.ino)
-            return &g->in[i];
+    for (size_t i = 0; i < n && s->place.name && is_checkpoint_name(s->place.name); i++)
+        if (in[i].whole && in[i].dev == s->place.dev && in[i].ino == s->place.ino)
+            return &in[i];
     return NULL;
 }
 
