@@ -570,6 +570,8 @@ static void print_worker_json(const char *address, const struct ingle_worker_see
 /* Each of "A,B"; a model that is named is compared with theirs. */
 static int look_at_workers(struct cli *c, const char *list)
 {
+    if (*list == ',' || list[strlen(list) - 1] == ',' || strstr(list, ",,"))
+        return cli_usage(c, "--experts-worker '%.200s' has an empty address", list);
     struct ingle_error error;
     struct ingle_model *m = NULL;
     struct ingle_engine_options o = {.callbacks = {.report = NULL}};

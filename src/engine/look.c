@@ -94,7 +94,7 @@ static ingle_status greet(struct look *l, const struct ingle_engine_options *o, 
     const struct link_options how = {.address = l->address,
                                      .key_file = o->worker_key,
                                      .plain = o->worker_plain,
-                                     .most_bytes = LINK_MAX_BYTES};
+                                     .most_bytes = MOST_BYTES + LINK_RESULT_BYTES};
     uint8_t bytes[LINK_HELLO_BYTES];
     struct link_address a;
     struct link_in in;

@@ -177,10 +177,9 @@ ingle_status engine_stages_open(struct ingle_engine *e, const struct ingle_engin
         .cut = engine_stages_cut,
         .cut_arg = &cut,
         .wait_ns = (uint64_t)((o->stage_wait > 0 ? o->stage_wait : USUAL_WAIT) * 1e9)};
-    for (char *rest, *at = strtok_r(text, ",", &rest); at && r.n <= STAGE_MOST;
-         at = strtok_r(NULL, ",", &rest))
-        address[r.n++] = at;
-    st = stage_remote_open(&e->stages, &r, err);
+    st = link_addresses_cut(text, "--stages", address, STAGE_MOST, &r.n, err);
+    if (!st)
+        st = stage_remote_open(&e->stages, &r, err);
     if (!st)
         st = check_ends(e, o->layer_ends, err);
     if (!st)

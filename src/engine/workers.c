@@ -60,16 +60,6 @@ ingle_status engine_worker_describe(const struct ingle_engine *e, struct link_he
     return st;
 }
 
-/* "A,B" as pointers into text, which is cut. */
-static int cut(char *text, const char *out[EXPERT_WORKERS + 1])
-{
-    int n = 0;
-    for (char *rest, *at = strtok_r(text, ",", &rest); at && n <= EXPERT_WORKERS;
-         at = strtok_r(NULL, ",", &rest))
-        out[n++] = at;
-    return n;
-}
-
 static ingle_status read_share(const char *text, int *out, struct err *err)
 {
     char *end;
@@ -105,11 +95,15 @@ ingle_status engine_workers_open(struct ingle_engine *e, const struct ingle_engi
                                       .hello = &hello,
                                       .sink = &e->sink,
                                       .share = share};
-    r.n = cut(text, address);
-    if (r.n < 1 || r.n > EXPERT_WORKERS)
-        return err_set(err, INGLE_ARG, "'%s' has addresses of %s workers, not of 1 to %d",
-                       o->experts_worker, r.n ? "too many" : "no", EXPERT_WORKERS);
-    const ingle_status st = engine_worker_describe(e, &hello, err);
+    ingle_status st =
+        link_addresses_cut(text, "--experts-worker", address, EXPERT_WORKERS, &r.n, err);
+    if (st)
+        return st;
+    if (r.n > EXPERT_WORKERS)
+        return err_set(err, INGLE_ARG,
+                       "--experts-worker '%s' has too many addresses, the limit is %d",
+                       o->experts_worker, EXPERT_WORKERS);
+    st = engine_worker_describe(e, &hello, err);
     return st ? st : expert_remote_open(&e->workers, e->weights, &r, err);
 }
 

@@ -65,8 +65,8 @@ static void call(struct worker *w, uint64_t now)
     const struct link_options o = {.address = w->address,
                                    .key_file = r->o.key_file,
                                    .plain = r->o.plain,
-                                   .most_bytes = LINK_MAX_BYTES,
-                                   .most_before = LINK_STRANGER_BYTES,
+                                   .most_bytes = LINK_STRANGER_BYTES,
+                                   .strangers = true,
                                    .heartbeat_ms = r->o.heartbeat_ms,
                                    .dead_ms = r->o.dead_ms};
     w->since_ns = now;
@@ -102,6 +102,15 @@ static void refuse(struct worker *w, const char *why)
     w->told = true;
 }
 
+/* The longest message that a worker may send: results, or which experts it has. */
+static uint64_t longest(const struct link_shape *s)
+{
+    const struct link_head h = {.n_rows = (uint32_t)s->most_rows,
+                                .n_pairs = (uint32_t)s->most_pairs};
+    const uint64_t rows = link_result_bytes(&h, s), have = link_have_bytes(s);
+    return rows ? rows > have ? rows : have : LINK_MAX_BYTES;
+}
+
 static void welcome(struct worker *w, const uint8_t *payload, size_t n)
 {
     struct err err;
@@ -117,9 +126,9 @@ static void welcome(struct worker *w, const uint8_t *payload, size_t n)
         refuse(w, err.msg);
         return;
     }
-    link_admit(w->link, NULL);
     w->hello = h;
     w->shape = (struct link_shape){h.n_layers, h.n_experts, h.hidden, h.most_rows, h.most_pairs};
+    link_admit(w->link, NULL, longest(&w->shape));
     w->state = WORKER_READY;
     w->told = false;
     /* agreed: of this engine's model */

@@ -95,17 +95,11 @@ ingle_status expert_serve_open(struct expert_serve **out, struct device *d,
     s->hello.budget_bytes = store.slot_bytes;
     s->shape = (struct link_shape){s->hello.n_layers, s->hello.n_experts, s->hello.hidden,
                                    s->hello.most_rows, s->hello.most_pairs};
-    const struct link_head most = {.kind = LINK_EVAL,
-                                   .n_rows = s->hello.most_rows,
-                                   .n_pairs = s->hello.most_pairs,
-                                   .flags = LINK_SUM};
-    const uint64_t bytes = link_eval_bytes(&most, &s->shape);
     const struct link_options l = {.address = o->address,
                                    .key_file = o->key_file,
                                    .plain = o->plain,
-                                   .most_bytes =
-                                       bytes > LINK_STRANGER_BYTES ? bytes : LINK_STRANGER_BYTES,
-                                   .most_before = LINK_STRANGER_BYTES};
+                                   .most_bytes = LINK_STRANGER_BYTES,
+                                   .strangers = true};
     s->start_ns = clock_now();
     atomic_init(&s->halt, false);
     s->have = mem_calloc(2, link_have_bytes(&s->shape));
@@ -351,6 +345,18 @@ static void refuse(struct expert_serve *s, struct peer *p, uint64_t tag, const c
                "a peer is not answered any more: %s", why);
 }
 
+/* The longest message that an engine may send: rows, or which experts are to stay. */
+static uint64_t longest(const struct expert_serve *s)
+{
+    const struct link_head h = {.kind = LINK_EVAL,
+                                .n_rows = s->hello.most_rows,
+                                .n_pairs = s->hello.most_pairs,
+                                .flags = LINK_SUM};
+    const uint64_t rows = link_eval_bytes(&h, &s->shape);
+    const uint64_t most = LINK_MAX_PLACES * sizeof(uint32_t);
+    return rows > most ? rows : most;
+}
+
 static void greet(struct expert_serve *s, struct peer *p, const struct link_in *in, bool looks)
 {
     struct link_hello theirs;
@@ -365,7 +371,7 @@ static void greet(struct expert_serve *s, struct peer *p, const struct link_in *
     }
     p->agreed = p->agreed || !looks;
     if (p->agreed)
-        link_admit(s->link, &p->id);
+        link_admit(s->link, &p->id, longest(s));
     s->n.peers += !looks;
     const struct link_head h = {.kind = LINK_HELLO};
     if (!link_out_init(&m, LINK_HELLO_BYTES))

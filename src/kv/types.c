@@ -115,7 +115,7 @@ static bool read_range(const char *p, size_t n, struct kv_type_range *r)
 /* full=TYPES,sliding=TYPES,LAYER=TYPES,FIRST-LAST=TYPES */
 static ingle_status of_layers(const char *text, struct kv_types *t, struct err *err)
 {
-    for (const char *p = text; *p;) {
+    for (const char *p = text;; p++) {
         const size_t n = strcspn(p, ","), name = strcspn(p, "=");
         struct kv_type_range one = {0};
         int kind = 0;
@@ -125,9 +125,8 @@ static ingle_status of_layers(const char *text, struct kv_types *t, struct err *
         if (name >= n || (kind == KV_TYPE_KINDS && !read_range(p, name, &one)))
             return err_set(err, INGLE_ARG,
                            "KV formats of layers '%.60s' are not full=TYPE, sliding=TYPE, 7=TYPE "
-                           "or 8-11=TYPE, "
-                           "with a comma between them",
-                           p);
+                           "or 8-11=TYPE, with a comma between them (--kv-layers)",
+                           text);
         const ingle_status s = both_types(p + name + 1, n - name - 1, &one.k, &one.v, err);
         if (s)
             return s;
@@ -141,9 +140,10 @@ static ingle_status of_layers(const char *text, struct kv_types *t, struct err *
         } else {
             t->range[t->n_ranges++] = one;
         }
-        p += n + (p[n] == ',');
+        p += n;
+        if (!*p)
+            return INGLE_OK;
     }
-    return INGLE_OK;
 }
 
 void kv_types_of_layer(const struct kv_types *t, int64_t layer, int kind, enum kern_kv_codec *k,

@@ -148,6 +148,19 @@ ingle_status link_address_parse(const char *text, bool listening, struct link_ad
 
 /* ---- the secret ---- */
 
+ingle_status link_addresses_cut(char *text, const char *option, const char **out, int most, int *n,
+                                struct err *err)
+{
+    const size_t n_text = strlen(text);
+    if (!n_text || *text == ',' || text[n_text - 1] == ',' || strstr(text, ",,"))
+        return err_set(err, INGLE_ARG, "%s '%.200s' has an empty address", option, text);
+    *n = 0;
+    for (char *rest, *at = strtok_r(text, ",", &rest); at && *n <= most;
+         at = strtok_r(NULL, ",", &rest))
+        out[(*n)++] = at;
+    return INGLE_OK;
+}
+
 static int digit_of(char c)
 {
     return c >= '0' && c <= '9'   ? c - '0'

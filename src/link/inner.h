@@ -1,5 +1,5 @@
 /*
- * inner - what carries frames: sockets (socket.c), encryption (seal.c), connections (carry.c).
+ * inner - what carries frames: sockets (socket.c), encryption (seal.c), connections (carry.h).
  */
 #ifndef INGLE_LINK_INNER_H
 #define INGLE_LINK_INNER_H

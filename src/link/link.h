@@ -215,6 +215,10 @@ struct link_address {
 /* "HOST:PORT", "[IPV6]:PORT", "unix:PATH"; listening also "fd:N", a socket that listens already. */
 MUST_CHECK ingle_status link_address_parse(const char *text, bool listening,
                                            struct link_address *out, struct err *err);
+/* "ADDRESS,ADDRESS,...", which is cut: out [most + 1] borrows from it, *n is at most as many.
+ * INGLE_ARG: one of them is empty; option is named. */
+MUST_CHECK ingle_status link_addresses_cut(char *text, const char *option, const char **out,
+                                           int most, int *n, struct err *err);
 
 enum { LINK_SECRET = 32 };
 /* A file with 64 hexadecimal digits, which nobody but its owner may read. */
@@ -230,8 +234,9 @@ struct link_options {
     const char *address;
     const char *key_file;  /* NULL: messages are not encrypted */
     bool plain;            /* beyond this host without a key all the same */
-    uint64_t most_bytes;   /* of a payload that is taken */
-    uint64_t most_before;  /* the same before link_admit(); 0: most_bytes */
+    /* of a payload that is taken before link_admit(): and so for ever where there is none such */
+    uint64_t most_bytes;
+    bool strangers; /* whoever is not admitted may not go on for long */
     int heartbeat_ms, dead_ms; /* 0: 500, 2000 */
     bool no_aes;               /* encrypts as a processor without AES instructions does */
 };
@@ -250,10 +255,12 @@ const char *link_name(const struct link *l);
 
 /* a connection: whom a message came from; of a dialled end nothing */
 struct link_peer { uint8_t n, id[8]; };
-/* The peer has said who it is, and may send messages of most_bytes.  A listening end has a bound of
- * connections: those that are not admitted make room for others. */
+/* The peer has said who it is, and may send messages of so many bytes, or of more if it already
+ * could.  What has come and is not taken has four times the bytes of the longest message that any
+ * peer may send.  A listening end has a bound of connections: those that are not admitted make room
+ * for others. */
 enum { LINK_STRANGER_BYTES = 4096 }; /* what an end that is to be greeted takes before */
-void link_admit(struct link *l, const struct link_peer *p);
+void link_admit(struct link *l, const struct link_peer *p, uint64_t most_bytes);
 /* Why an end that dials has no connection, as far as it is known; else NULL. */
 const char *link_trouble(struct link *l);
 /* What encrypts a connection; NULL: nothing, or there is none.  *slow: NULL, or why it is not the

@@ -89,10 +89,11 @@ const char *link_cipher(struct link *l, const struct link_peer *p, const char **
     return NULL;
 }
 
-void link_admit(struct link *l, const struct link_peer *p)
+void link_admit(struct link *l, const struct link_peer *p, uint64_t most_bytes)
 {
     (void)l;
     (void)p;
+    (void)most_bytes;
 }
 
 bool link_out_init(struct link_out *m, size_t n)

@@ -389,25 +389,28 @@ bool auth_host(const struct auth *a, const char *host)
 
 ingle_status auth_add_origins(struct auth *a, const char *origins, struct err *err)
 {
-    for (const char *p = origins; *p;) {
+    for (const char *p = origins;;) {
         const size_t n = strcspn(p, ", ");
         const bool fine = (n == 1 && *p == '*') || (n == 9 && strncmp(p, "localhost", 9) == 0) ||
                           strncmp(p, "http://", 7) == 0 || strncmp(p, "https://", 8) == 0;
         const char *host = memchr(p, ':', n); /* "://" and what stands behind it: no path */
-        if (n && (!fine || (host && (n < (size_t)(host - p) + 4 ||
-                                     memchr(host + 3, '/', n - (size_t)(host - p) - 3)))))
+        if (!n)
+            return err_set(err, INGLE_ARG, "--cors-origins '%.200s' has an empty origin", origins);
+        if (!fine || (host && (n < (size_t)(host - p) + 4 ||
+                               memchr(host + 3, '/', n - (size_t)(host - p) - 3))))
             return err_set(err, INGLE_ARG,
                            "'%.*s' is not an origin: scheme and host such as https://a.example",
                            (int)n, p);
-        if (n) {
-            const ingle_status st = add(&a->origin, p, n, err);
-            if (st)
-                return st;
-        }
+        const ingle_status st = add(&a->origin, p, n, err);
+        if (st)
+            return st;
         p += n;
-        p += strspn(p, ", ");
+        p += strspn(p, " ");
+        if (!*p)
+            return INGLE_OK;
+        p += *p == ',';
+        p += strspn(p, " ");
     }
-    return INGLE_OK;
 }
 
 /* "http://localhost:3000" and the like: a page of this machine. */

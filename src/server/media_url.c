@@ -104,16 +104,18 @@ ingle_status media_url_check_hosts(const char *hosts, struct err *err)
         "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-.";
     if (!*hosts)
         return err_set(err, INGLE_ARG, "'media-urls' is empty; it takes hosts: 'example.org'");
-    while (*hosts) {
+    for (;;) {
         const size_t n = strcspn(hosts, ","), star = strncmp(hosts, "*.", 2) == 0 ? 2 : 0;
         if (n <= star || n > MOST_HOST || strspn(hosts + star, allowed) < n - star)
             return err_set(err, INGLE_ARG,
                            "'media-urls': '%.*s' is no host such as 'example.org' or "
                            "'*.example.org'",
                            (int)(n < 60 ? n : 60), hosts);
-        hosts += n + (hosts[n] == ',');
+        hosts += n;
+        if (!*hosts)
+            return INGLE_OK;
+        hosts++;
     }
-    return INGLE_OK;
 }
 
 /* ---- URLs ---- */

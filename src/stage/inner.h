@@ -30,6 +30,7 @@ struct stage {
     bool assign;         /* it is to be asked */
     struct stage_hello hello;
     uint64_t said_ns;
+    uint64_t longest;    /* bytes of a message that it may send */
     double unit_ns;      /* of a step with one row, about; of a row more */
     double step_ns;
     uint64_t heard_ns, heard_tag; /* its last answer, to this question */
@@ -89,6 +90,8 @@ void stage_set_lost(struct stage_remote *r);
 void stage_dial_again(struct stage *s);
 /* What was not said of pages yet; a message.  false: it takes no more. */
 bool stage_flush_pages(struct stage *s);
+/* An answer of n bytes is asked for. */
+void stage_await(struct stage *s, uint64_t n);
 bool stage_send(struct stage *s, const struct link_head *h, struct link_out *m);
 /* Waits for one message at most.  True: an answer is in *in. */
 bool stage_look(struct stage *s, int timeout_ms, struct link_in *in, struct link_head *h);

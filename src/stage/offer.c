@@ -32,8 +32,8 @@ ingle_status stage_offer_open(struct stage_offer **out, const struct stage_offer
     const struct link_options l = {.address = o->address,
                                    .key_file = o->key_file,
                                    .plain = o->plain,
-                                   .most_bytes = LINK_MAX_BYTES,
-                                   .most_before = LINK_STRANGER_BYTES};
+                                   .most_bytes = LINK_STRANGER_BYTES,
+                                   .strangers = true};
     const ingle_status st = link_listen(&s->link, &l, err);
     if (st)
         stage_offer_close(s);
@@ -116,7 +116,7 @@ static bool greet(struct stage_offer *s, const struct link_in *in, struct stage_
         return false;
     }
     struct stage_hello h = s->hello;
-    link_admit(s->link, &in->from);
+    link_admit(s->link, &in->from, STAGE_TRY_BYTES);
     h.loading = e.look == STAGE_ASSIGNS && e.from;
     if (h.loading) {
         h.from = e.from;

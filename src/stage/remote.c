@@ -22,7 +22,6 @@
 enum {
     LATE_TIMES = 20,
     FIRST_STEPS = 3,
-    OPS_BYTES = 1 << 20,
     UNHEARD_BYTES = 256 << 20,
     HOP_BREAKS = 3
 };
@@ -79,8 +78,8 @@ void stage_dial_again(struct stage *s)
     const struct link_options l = {.address = s->address,
                                    .key_file = o->key_file,
                                    .plain = o->plain,
-                                   .most_bytes = LINK_MAX_BYTES,
-                                   .most_before = LINK_STRANGER_BYTES,
+                                   .most_bytes = LINK_STRANGER_BYTES,
+                                   .strangers = true,
                                    .heartbeat_ms = o->heartbeat_ms,
                                    .dead_ms = o->dead_ms};
     struct err err;
@@ -154,7 +153,7 @@ bool stage_flush_pages(struct stage *s)
 static bool send_pages(struct stage *s, const uint64_t number[3], enum stage_op op,
                        const void *bytes, size_t n)
 {
-    if (s->n_ops + STAGE_OP + n > OPS_BYTES && !stage_flush_pages(s))
+    if (s->n_ops + STAGE_OP + n > STAGE_OPS_BYTES && !stage_flush_pages(s))
         return false;
     if (!mem_grow(&s->ops, &s->cap_ops, s->n_ops + STAGE_OP + n, 1))
         return false;
@@ -187,6 +186,33 @@ static void reserve(struct stage *s)
     link_reserve(s->link, stage_step_line(r->spec, r->hello.n_ctx) + row, 2 * (r->n + 2));
 }
 
+static uint64_t longer(uint64_t a, uint64_t b)
+{
+    return a > b ? a : b;
+}
+
+/* It may answer trials, say which prefixes it has, send parts of pages, and rows that it was asked
+ * for. */
+static void admit(struct stage *s, const struct stage_hello *h)
+{
+    const struct kv_spec *spec = s->r->spec;
+    s->longest = longer(s->longest, STAGE_TRY_BYTES);
+    if (h->keeps)
+        s->longest = longer(s->longest, STAGE_KEEP_LIST_HEAD +
+                                                 STAGE_KEEP_MOST * sizeof(struct kv_key));
+    for (uint32_t g = 0; spec && g < spec->n_groups; g++)
+        s->longest = longer(s->longest, spec->group[g].page_bytes);
+    link_admit(s->link, NULL, s->longest);
+}
+
+void stage_await(struct stage *s, uint64_t n)
+{
+    if (n <= s->longest)
+        return;
+    s->longest = n;
+    link_admit(s->link, NULL, n);
+}
+
 static void hear_join(struct stage *s, const struct link_in *in)
 {
     struct stage_hello h;
@@ -199,7 +225,7 @@ static void hear_join(struct stage *s, const struct link_in *in)
         h.to = s->hello.to;
     }
     if (!st)
-        link_admit(s->link, NULL);
+        admit(s, &h);
     const bool other = s->known && (h.from != s->hello.from || h.to != s->hello.to);
     const bool began = !s->loading;
     s->loading = !st && h.loading && s->to_load;

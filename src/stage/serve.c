@@ -192,8 +192,8 @@ ingle_status stage_serve_open(struct stage_serve **out, struct device *d,
     const struct link_options l = {.address = o->address,
                                    .key_file = o->key_file,
                                    .plain = o->plain,
-                                   .most_bytes = LINK_MAX_BYTES,
-                                   .most_before = LINK_STRANGER_BYTES};
+                                   .most_bytes = LINK_STRANGER_BYTES,
+                                   .strangers = true};
     s->link = o->link;
     if (!st && !s->link)
         st = link_listen(&s->link, &l, err);
@@ -367,9 +367,27 @@ static void move(struct stage_serve *s, const struct link_in *in, const struct s
     s->ask = (struct stage_asked){in->from, h.from, h.to, theirs->n_ctx > 1 ? theirs->n_ctx : 0};
 }
 
+static uint64_t most(uint64_t a, uint64_t b)
+{
+    return a > b ? a : b;
+}
+
 static size_t widest(const struct stage_serve *s)
 {
     return (size_t)num_max(s->border_in, s->border_out);
+}
+
+/* The longest message that the engine may send: a step, things that happen to pages, a prefix for
+ * the files, or a trial. */
+static uint64_t most_of_engine(const struct stage_serve *s)
+{
+    uint64_t n = stage_step_longest(&s->spec, s->engine.max_rows, s->hello.n_ctx,
+                                    s->hello.n_layers, s->border_in);
+    for (uint32_t g = 0; g < s->spec.n_groups; g++)
+        n = most(n, STAGE_OPS_BYTES + STAGE_OP + s->spec.group[g].page_bytes);
+    if (s->store)
+        n = most(n, stage_store_longest(s->store));
+    return most(n, STAGE_TRY_BYTES);
 }
 
 static void join(struct stage_serve *s, const struct link_in *in, uint64_t number)
@@ -397,14 +415,14 @@ static void join(struct stage_serve *s, const struct link_in *in, uint64_t numbe
         s->peer = in->from;
         s->engine = theirs;
         s->n.engines++;
-        link_admit(s->link, &in->from);
+        link_admit(s->link, &in->from, most_of_engine(s));
         link_reserve(s->link,
                      stage_step_line(&s->spec, theirs.n_ctx) + sizeof(float) * widest(s), FLYING);
         report(s->o.sink, INGLE_REPORT_NOTE, "stage", stage_serve_name(s),
                "an engine is there (ingle %s, %s)", theirs.engine, theirs.cpu);
     }
     if (theirs.look)
-        link_admit(s->link, &in->from);
+        link_admit(s->link, &in->from, STAGE_TRY_BYTES);
     stage_hello_send(s->link, &in->from, &s->hello, number);
 }
 
@@ -443,7 +461,8 @@ static void greet(struct stage_serve *s, const struct link_in *in, uint64_t numb
     }
     s->chain.has_before = true;
     s->chain.before = in->from;
-    link_admit(s->link, &in->from);
+    link_admit(s->link, &in->from,
+               STAGE_REPLY + sizeof(float) * (uint64_t)s->engine.max_rows * (uint64_t)s->border_in);
     if (link_out_init(&m, 0))
         (void)!link_send(s->link, &in->from, &h, &m);
 }

@@ -55,6 +55,15 @@ size_t stage_step_line(const struct kv_spec *spec, int64_t n_ctx)
            groups_of(spec) * (TABLE_BYTES + 8 * (size_t)num_div_up(n_ctx, KV_PAGE));
 }
 
+uint64_t stage_step_longest(const struct kv_spec *spec, int64_t n_rows, int64_t n_ctx,
+                            int64_t n_layers, int64_t width)
+{
+    const uint64_t rows = (uint64_t)n_rows, line = stage_step_line(spec, n_ctx) + SOFT_BYTES;
+    /* a span and a mirror of each */
+    return BEGIN_BYTES + 4 * (uint64_t)n_layers +
+           rows * (2 * line + sizeof(float) * (uint64_t)width);
+}
+
 struct line_out {
     struct kv_timeline *timeline;
     int64_t at, row, n;

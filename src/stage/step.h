@@ -25,6 +25,9 @@ MUST_CHECK ingle_status stage_step_write(struct wire *w, const struct family_for
                                          int64_t n_taps, struct err *err);
 /* Those of one span of one token whose context is n_ctx. */
 size_t stage_step_line(const struct kv_spec *spec, int64_t n_ctx);
+/* Those of any step of n_rows rows, with the rows: f32 [width]. */
+uint64_t stage_step_longest(const struct kv_spec *spec, int64_t n_rows, int64_t n_ctx,
+                            int64_t n_layers, int64_t width);
 size_t stage_step_most(const struct family_forward *f, int64_t n_taps);
 
 /* A span or mirror of a step that came. */

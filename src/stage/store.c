@@ -252,8 +252,7 @@ static void drop(struct stage_store *s, uint64_t tag)
     end(k);
 }
 
-/* So many bytes a KEEP of a whole context has. */
-static size_t most_bytes(const struct stage_store *s)
+size_t stage_store_longest(const struct stage_store *s)
 {
     const size_t pages = (size_t)num_div_up(s->n_ctx, KV_PAGE);
     return STAGE_KEEP_HEAD + s->spec.n_groups * 8 * (1 + pages) +
@@ -272,10 +271,10 @@ static ingle_status check_room(const struct stage_store *s, const struct link_in
     if (n >= STAGE_KEEPS)
         return err_set(err, INGLE_LIMIT, "%d prefixes are saved and read here, the limit is %d", n,
                        STAGE_KEEPS);
-    if (in->n_payload > most_bytes(s))
+    if (in->n_payload > stage_store_longest(s))
         return err_set(err, INGLE_LIMIT,
                        "a KEEP has %zu bytes, the limit for a context of %lld tokens is %zu",
-                       in->n_payload, (long long)s->n_ctx, most_bytes(s));
+                       in->n_payload, (long long)s->n_ctx, stage_store_longest(s));
     return INGLE_OK;
 }
 

@@ -14,6 +14,8 @@ MUST_CHECK ingle_status stage_store_open(struct stage_store **out,
                                          const struct kv_spec *spec,
                                          const struct stage_pages *pages, struct err *err);
 void stage_store_close(struct stage_store *s);
+/* So many bytes a KEEP of a whole context has. */
+size_t stage_store_longest(const struct stage_store *s);
 /* A KEEP of the engine, in its turn.  INGLE_FORMAT: it is wrong; INGLE_LIMIT: it is too much. */
 MUST_CHECK ingle_status stage_store_hear(struct stage_store *s, const struct link_in *in,
                                          const struct link_head *h, struct err *err);

@@ -397,6 +397,15 @@ static ingle_status lose(struct stage *s, struct err *err)
                    s->hello.to, s->why.msg);
 }
 
+/* Rows of its layers that are asked for. */
+static int64_t taps_of(const struct stage_trip *t, const struct stage *s)
+{
+    int64_t n = 0;
+    for (int64_t i = 0; i < t->n_asked; i++)
+        n += t->asked[i] >= s->hello.from && t->asked[i] < s->hello.to;
+    return n;
+}
+
 /* The piece, of which a stage but the first gets its rows later. */
 static ingle_status send_piece(const struct stage_trip *t, struct piece *p, int to, struct rows x,
                                struct err *err)
@@ -421,6 +430,8 @@ static ingle_status send_piece(const struct stage_trip *t, struct piece *p, int 
     memcpy(m.payload, p->room.lines, p->n_lines);
     for (int64_t i = 0; row && i < p->n; i++)
         memcpy(m.payload + p->n_lines + (size_t)i * row, x.at + i * x.stride, row);
+    stage_await(s, STAGE_REPLY + sizeof(float) * (uint64_t)p->n *
+                                     (uint64_t)(s->border + taps_of(t, s) * t->width));
     p->direct |= (uint32_t)direct << to;
     if (stage_flush_pages(s) && s->state == STAGE_READY)
         return stage_send(s, &h, &m) ? INGLE_OK : lose(s, err);
@@ -454,14 +465,6 @@ static void measure(struct stage *s, uint64_t ns, int64_t n_rows)
 }
 
 /* ---- what comes back ---- */
-
-static int64_t taps_of(const struct stage_trip *t, const struct stage *s)
-{
-    int64_t n = 0;
-    for (int64_t i = 0; i < t->n_asked; i++)
-        n += t->asked[i] >= s->hello.from && t->asked[i] < s->hello.to;
-    return n;
-}
 
 static uint64_t later(uint64_t a, uint64_t b)
 {

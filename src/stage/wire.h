@@ -38,8 +38,9 @@ MUST_CHECK ingle_status stage_answer_try(struct link *l, const struct link_in *i
 
 /* What a PAGES message says. */
 enum stage_op { STAGE_TAKE = 1, STAGE_GIVE, STAGE_COPY, STAGE_WRITE };
-/* of each: u32 which, u64 [3]; WRITE is followed by its bytes; so many in a message */
-enum { STAGE_OP = 28, STAGE_MOST_OPS = 1 << 16 };
+/* of each: u32 which, u64 [3]; WRITE is followed by its bytes; so many in a message, and so many
+ * bytes, or one that has more */
+enum { STAGE_OP = 28, STAGE_MOST_OPS = 1 << 16, STAGE_OPS_BYTES = 1 << 20 };
 
 /* Pages that were taken together: addresses are the engine's. */
 struct stage_slab {

@@ -51,7 +51,7 @@ static void receive(const struct link_options *o, int n, double bytes)
     for (int i = 0; i < n;) {
         if (link_wait(l, 1000, &in, why, sizeof why) != LINK_MESSAGE)
             continue;
-        link_admit(l, &in.from);
+        link_admit(l, &in.from, LINK_MAX_BYTES);
         began = i++ ? began : processor_s();
         if (i == n)
             answer(l, &in.from);

@@ -151,6 +151,12 @@ class Commands(unittest.TestCase):
         self.refuses("inspect", "--plan", "-ctk", "tq3_0", says=["'tq3_0' cannot hold keys of width 64"])
         self.refuses("inspect", "--plan", "--kv-layers", "half=q8r", says=["full=TYPE, sliding=TYPE"])
         self.refuses("inspect", "--plan", "--kv-layers", "99=q8_0", says=["name layer 99, and the layers are 0 to"])
+        self.refuses("inspect", "--plan", "--kv-layers", "full=q8r,", says=["--kv-layers", "full=TYPE, sliding=TYPE"])
+        for text in ("unix:/a,", ",unix:/a", "unix:/a,,unix:/b"):
+            self.refuses("run", "--stages", text, "x", says=[f"--stages '{text}' has an empty address"])
+            self.refuses("run", "-m", "tests/data/nano-v4/nano-v4-MXFP4.gguf", "--experts-worker", text, "x", says=[f"--experts-worker '{text}' has an empty"])
+            self.refuses("doctor", "--experts-worker", text, code=2, says=[f"--experts-worker '{text}' has an empty address"])
+        self.refuses("serve", "--port", "0", "--cors-origins", "https://a.example,", says=["--cors-origins 'https://a.example,' has an empty origin"])
         self.refuses("run", "--kvflash-pool", "100", "x", says=["kv-pool", "kv-disk"])
         self.refuses("run", "--kv-disk", "/dev/null/here", "x", says=["/dev/null/here"])
         self.refuses("run", "-m", "tests/data/nano-v4/nano-v4-MXFP4.gguf", "--expert-budget", "300K", "--experts-io", "direct", "--no-pack-cache",

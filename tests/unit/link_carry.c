@@ -9,6 +9,7 @@
 #include <poll.h>
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,6 +22,17 @@
 
 enum { CELL = 64 << 10, KEPT = 1 << 20, SEALED_HEAD = 8 + LINK_TAG };
 static char dir[] = "/tmp/ingle-carry-XXXXXX", key_a[64], key_b[64];
+
+static atomic_int large; /* memory that was taken for payloads of a mebibyte and more */
+
+void *__real_mem_alloc(size_t n_bytes);
+void *__wrap_mem_alloc(size_t n_bytes);
+
+void *__wrap_mem_alloc(size_t n_bytes)
+{
+    atomic_fetch_add(&large, n_bytes > 1 << 20);
+    return __real_mem_alloc(n_bytes);
+}
 
 static int setup(void **state)
 {
@@ -192,7 +204,7 @@ static void hear(struct pair *p, uint8_t value, size_t n)
     assert_int_equal(in.n_payload, n);
     for (size_t i = 0; i < n; i++)
         assert_int_equal(in.payload[i], value);
-    link_admit(p->to, &in.from);
+    link_admit(p->to, &in.from, LINK_MAX_BYTES);
     link_in_release(&in);
 }
 
@@ -387,6 +399,104 @@ static void other_versions_are_named(void **state)
     }
 }
 
+/* A message of n bytes; what comes of it at either end. */
+static enum link_event send_to(struct link *from, struct link *to, size_t n, struct link_in *in)
+{
+    struct link_out m;
+    enum link_event e = LINK_NOTHING;
+    char why[200];
+    assert_true(link_out_init(&m, n));
+    memset(m.payload, 0, n);
+    assert_true(link_send(from, NULL, &(struct link_head){.kind = LINK_FAIL}, &m));
+    for (int i = 0; i < 1000 && e == LINK_NOTHING; i++) {
+        struct link_in other;
+        e = link_wait(to, 5, in, why, sizeof why);
+        if (e == LINK_NOTHING && link_wait(from, 5, &other, why, sizeof why) == LINK_DOWN)
+            return LINK_DOWN;
+    }
+    return e;
+}
+
+/* Before it is admitted a peer may say little, then as much as it was admitted for. */
+static void longer_messages_end_the_connection(void **state)
+{
+    (void)state;
+    enum { LITTLE = 4096, MUCH = 100000 };
+    static const struct { size_t n; uint64_t admitted; } cases[] = {
+        {LITTLE, 0}, {LITTLE + 1, 0}, {MUCH, MUCH}, {MUCH + 1, MUCH}, {8 << 20, MUCH},
+        {MUCH, 1}, {LITTLE, 1}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct link *to;
+        const struct link_options o = {
+            .address = "127.0.0.1:0", .most_bytes = LITTLE, .strangers = true, .dead_ms = 20000};
+        assert_int_equal(link_listen(&to, &o, NULL), INGLE_OK);
+        struct link *from = dial_to(link_name(to), NULL, false);
+        struct link_in in;
+        char why[200];
+        assert_int_equal(wait_for(from, &in, why, sizeof why), LINK_UP);
+        assert_int_equal(send_to(from, to, 8, &in), LINK_MESSAGE);
+        if (cases[i].admitted)
+            link_admit(to, &in.from, cases[i].admitted);
+        link_in_release(&in);
+        const uint64_t most = cases[i].admitted > LITTLE ? cases[i].admitted : LITTLE;
+        const enum link_event e = send_to(from, to, cases[i].n, &in);
+        if (cases[i].n > most) {
+            assert_int_equal(e, LINK_DOWN);
+        } else {
+            assert_int_equal(e, LINK_MESSAGE);
+            assert_int_equal(in.n_payload, cases[i].n);
+            link_in_release(&in);
+        }
+        link_close(from);
+        link_close(to);
+    }
+}
+
+/* Peers that go on while nobody takes what they have said: so much is read and no more, and all of
+ * it arrives when it is taken. */
+static void what_waits_is_bounded(void **state)
+{
+    (void)state;
+    enum { PEERS = 6, EACH = 4, BYTES = 3 << 20, WAIT = 4 };
+    struct link *from[PEERS], *to;
+    struct link_in in;
+    char why[200];
+    const struct link_options o = {.address = "127.0.0.1:0",
+                                   .most_bytes = LINK_STRANGER_BYTES,
+                                   .strangers = true,
+                                   .dead_ms = 20000};
+    assert_int_equal(link_listen(&to, &o, NULL), INGLE_OK);
+    for (int i = 0; i < PEERS; i++) {
+        from[i] = dial_to(link_name(to), NULL, false);
+        assert_int_equal(wait_for(from[i], &in, why, sizeof why), LINK_UP);
+        assert_int_equal(send_to(from[i], to, 8, &in), LINK_MESSAGE);
+        link_admit(to, &in.from, BYTES);
+        link_in_release(&in);
+    }
+    atomic_store(&large, 0);
+    for (int i = 0; i < PEERS; i++)
+        for (int k = 0; k < EACH; k++) {
+            struct link_out m;
+            assert_true(link_out_init(&m, BYTES)); /* of the sender: counted, too */
+            memset(m.payload, k, BYTES);
+            assert_true(link_send(from[i], NULL, &(struct link_head){.kind = LINK_FAIL}, &m));
+        }
+    int before = -1;
+    while (atomic_load(&large) != before) { /* until no more is taken */
+        before = atomic_load(&large);
+        (void)usleep(100000);
+    }
+    assert_true(before <= PEERS * EACH + WAIT);
+    for (int i = 0; i < PEERS * EACH; i++) {
+        assert_int_equal(wait_for(to, &in, why, sizeof why), LINK_MESSAGE);
+        assert_int_equal(in.n_payload, BYTES);
+        link_in_release(&in);
+    }
+    for (int i = 0; i < PEERS; i++)
+        link_close(from[i]);
+    link_close(to);
+}
+
 int main(void)
 {
     if (!link_is_built()) {
@@ -400,6 +510,8 @@ int main(void)
         cmocka_unit_test(nothing_of_an_earlier_connection_opens),
         cmocka_unit_test(ends_that_do_not_fit_say_why),
         cmocka_unit_test(other_versions_are_named),
+        cmocka_unit_test(longer_messages_end_the_connection),
+        cmocka_unit_test(what_waits_is_bounded),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

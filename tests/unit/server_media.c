@@ -359,7 +359,8 @@ static void a_listed_host_may_not_be_inside(void **state)
     assert_int_equal(media_url_check_hosts("a.org,*.b.org", NULL), INGLE_OK);
     assert_int_equal(media_url_check_hosts("", NULL), INGLE_ARG);
     assert_int_equal(media_url_check_hosts("*", NULL), INGLE_ARG);
-    assert_int_equal(media_url_check_hosts("a.org,", NULL), INGLE_OK);
+    assert_int_equal(media_url_check_hosts("a.org,", NULL), INGLE_ARG);
+    assert_int_equal(media_url_check_hosts("a.org,,b.org", NULL), INGLE_ARG);
     assert_int_equal(media_url_check_hosts("https://a.org", NULL), INGLE_ARG);
     assert_int_equal(media_url_check_hosts("a.org:443", NULL), INGLE_ARG);
 }
