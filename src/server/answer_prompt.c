@@ -925,8 +925,8 @@ void answer_reply_count(const struct answer_core *c, struct http_exchange *x,
 }
 
 void answer_each_prompt(const struct answer_core *c, struct http_exchange *x,
-                        const struct chat_request *r, answer_prompt_fn *fn, void *arg,
-                        struct fault *f)
+                        const struct chat_request *r, bool any_length, answer_prompt_fn *fn,
+                        void *arg, struct fault *f)
 {
     struct answer a = {.core = (struct answer_core *)(uintptr_t)c, .asker = x, .counted = true,
                        .request = *r};
@@ -940,8 +940,8 @@ void answer_each_prompt(const struct answer_core *c, struct http_exchange *x,
     answer_check_model(c, r, f);
     make_parts(&a, f);
     make_prompts(&a, f);
-    if (f->kind == FAULT_CONTEXT)
-        f->kind = FAULT_NONE; /* it may be counted all the same */
+    if (f->kind == FAULT_CONTEXT && any_length)
+        f->kind = FAULT_NONE;
     for (int i = 0; i < a.n_parts && request_go_on(f); i++)
         if (!a.part[i].first)
             fn(arg, a.part[i].ids, a.part[i].n_ids);
@@ -971,6 +971,6 @@ int64_t answer_render(const struct answer_core *c, struct http_exchange *x,
                       const struct chat_request *r, struct str *text, struct fault *f)
 {
     struct rendered q = {.core = c, .text = text, .f = f};
-    answer_each_prompt(c, x, r, add_rendered, &q, f);
+    answer_each_prompt(c, x, r, true, add_rendered, &q, f);
     return f->kind ? -1 : q.n_tokens;
 }

@@ -240,11 +240,18 @@ static void render(struct serve *s, struct http_exchange *x, const struct http_r
     if (list)
         write_open(&q.out, '[');
     if (!f.kind)
-        answer_each_prompt(s->answers, x, &r, put_prompt, &q, &f);
+        answer_each_prompt(s->answers, x, &r, false, put_prompt, &q, &f);
     if (list)
         write_close(&q.out, ']');
     if (f.kind) {
-        const struct serve_error e = {.status = f.status, .param = f.param[0] ? f.param : NULL};
+        const bool long_one = f.kind == FAULT_CONTEXT;
+        char extra[80];
+        snprintf(extra, sizeof extra, "\"n_prompt_tokens\":%lld,\"n_ctx\":%lld",
+                 (long long)f.n_prompt, (long long)f.n_ctx);
+        const struct serve_error e = {.status = f.status,
+                                      .code = long_one ? "context_length_exceeded" : NULL,
+                                      .param = f.param[0] ? f.param : NULL,
+                                      .extra = long_one ? extra : NULL};
         serve_fail(x, rq, &e, "%s", f.message);
         str_release(&q.out);
     } else {

@@ -56,6 +56,15 @@ class Forms(Case):
                                   ("completions", {"prompt": [999999]}, "prompt")):
             status, _, r = self.server.post(f"/v1/{path}/render", body)
             self.assertEqual((status, r["error"]["param"]), (400, field), r)
+        # above the context: an error as of the request itself; a count all the same
+        for path, body in (("chat/completions", {"messages": [{"role": "user", "content": "word " * 300}]}), ("completions", {"prompt": "word " * 300})):
+            whole = self.tokens(**body)
+            self.assertGreater(whole["count"], whole["max_model_len"])
+            self.assertEqual(len(whole["tokens"]), whole["count"])
+            errors = [self.server.post(f"/v1/{path}{more}", body) for more in ("", "/render")]
+            self.assertEqual([e[0] for e in errors], [400, 400])
+            for field in "message", "code", "param", "n_prompt_tokens", "n_ctx":
+                self.assertEqual(errors[0][2]["error"][field], errors[1][2]["error"][field])
 
     def test_the_server(self):
         info = self.server.get("/get_server_info")[2]
