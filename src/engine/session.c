@@ -252,8 +252,9 @@ static ingle_status step(struct ingle_engine *e, struct ingle_work *work, int64_
     if (n < 0 || n > MOST_WORK)
         return err_set(err, INGLE_ARG, "%lld sessions in a step are outside 0 to %d", (long long)n,
                        MOST_WORK);
-    struct session_work *w = mem_calloc((size_t)n + 1, sizeof *w);
-    if (!w)
+    struct session_work few[16] = {{0}}, *w = few; /* steps of answers allocate nothing */
+    const bool many = n > (int64_t)(sizeof few / sizeof *few);
+    if (many && !(w = mem_calloc((size_t)n, sizeof *w)))
         return err_set(err, INGLE_NOMEM, "no memory for a step");
     ingle_status st = INGLE_OK;
     for (int64_t i = 0; i < n && !st; i++) {
@@ -278,7 +279,8 @@ static ingle_status step(struct ingle_engine *e, struct ingle_work *work, int64_
         engine_way_moved(work[i].session);
         engine_media_used(e, w[i].s, false);
     }
-    mem_free(w);
+    if (many)
+        mem_free(w);
     return st;
 }
 

@@ -88,7 +88,7 @@ static void place(struct worker *w)
     struct expert_remote *r = w->r;
     struct link_out m;
     const size_t n = list_places(w);
-    if (n && link_out_init(&m, 4 * n)) {
+    if (n && link_out_take(w->link, &m, 4 * n)) {
         for (size_t i = 0; i < n; i++)
             link_put_u32(m.payload + 4 * i, r->placing[i].what);
         send(w, &(struct link_head){.kind = LINK_PLACE}, &m);
@@ -100,7 +100,7 @@ static void place(struct worker *w)
 void expert_worker_tell(struct worker *w, uint64_t now)
 {
     struct link_out m;
-    if (now - w->asked_ns >= stats_ns && link_out_init(&m, 0)) {
+    if (now - w->asked_ns >= stats_ns && link_out_take(w->link, &m, 0)) {
         w->asked_ns = now;
         send(w, &(struct link_head){.kind = LINK_STATS}, &m);
     }

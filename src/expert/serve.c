@@ -503,7 +503,7 @@ static void send_stats(struct expert_serve *s, const struct peer *p)
     now.bad = c.bad;
     now.read_bytes = c.read_bytes;
     now.stall_ns = c.stall_ns;
-    if (!link_out_init(&m, LINK_STATS_BYTES))
+    if (!link_out_take(s->link, &m, LINK_STATS_BYTES))
         return;
     link_stats_write(&now, m.payload);
     (void)!link_send(s->link, &p->id, &h, &m);
@@ -547,7 +547,7 @@ static void tell_have(struct expert_serve *s, uint64_t now)
     for (int i = 0; i < PEERS; i++) {
         struct peer *p = &s->peer[i];
         struct link_out m;
-        if (!p->places || p->closed || !(p->wants || changed) || !link_out_init(&m, n))
+        if (!p->places || p->closed || !(p->wants || changed) || !link_out_take(s->link, &m, n))
             continue;
         p->wants = false;
         memcpy(m.payload, bits, n);

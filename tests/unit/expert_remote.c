@@ -286,6 +286,84 @@ static void two_workers_with_small_memory_and_ranges(void **state)
     (void)stop(&h[1]);
 }
 
+/* ---- memory ---- */
+
+static atomic_int allocations; /* of this process, which has the worker, too */
+
+void *__real_mem_alloc(size_t n_bytes);
+void *__real_mem_zalloc(size_t n_bytes);
+void *__real_mem_calloc(size_t n, size_t size);
+bool __real_mem_grow(void *p, size_t *cap, size_t n, size_t size);
+void *__wrap_mem_alloc(size_t n_bytes);
+void *__wrap_mem_zalloc(size_t n_bytes);
+void *__wrap_mem_calloc(size_t n, size_t size);
+bool __wrap_mem_grow(void *p, size_t *cap, size_t n, size_t size);
+
+void *__wrap_mem_alloc(size_t n_bytes)
+{
+    atomic_fetch_add(&allocations, 1);
+    return __real_mem_alloc(n_bytes);
+}
+
+void *__wrap_mem_zalloc(size_t n_bytes)
+{
+    atomic_fetch_add(&allocations, 1);
+    return __real_mem_zalloc(n_bytes);
+}
+
+void *__wrap_mem_calloc(size_t n, size_t size)
+{
+    atomic_fetch_add(&allocations, 1);
+    return __real_mem_calloc(n, size);
+}
+
+bool __wrap_mem_grow(void *p, size_t *cap, size_t n, size_t size)
+{
+    atomic_fetch_add(&allocations, n > *cap);
+    return __real_mem_grow(p, cap, n, size);
+}
+
+/* Questions to a worker and its answers have their memory after the first ones, at both ends. */
+static void steps_allocate_nothing(void **state)
+{
+    (void)state;
+    enum { FIRST = 16, STEPS = 40 };
+    struct helper h;
+    struct world w;
+    struct err err;
+    struct ingle_session *s;
+    struct ingle_engine_worker before, after;
+    int32_t tokens[PROMPT + FIRST + STEPS];
+    const float *logits;
+    start(&h, models[2], at[0], NULL, 0, NULL);
+    open_world(&w, models[2], 0, at[0]);
+    if (call_again(&w, (struct expert_remote_options){.shake = 11}, at[0], &err))
+        fail_msg("%s", err.msg);
+    for (int i = 0; i < PROMPT + FIRST + STEPS; i++)
+        tokens[i] = 5 + i * 7 % 200;
+    must(ingle_session_open(&s, w.e, &error));
+    must(ingle_session_append(s, tokens, PROMPT + FIRST + STEPS, &error)); /* its list has room */
+    must(ingle_session_rewind(s, 0, &error));
+    must(ingle_session_sync(s, tokens, PROMPT, NULL, &error));
+    must(ingle_session_finish(s, &logits, &error));
+    for (int n = 0; n < FIRST + STEPS; n++) {
+        struct ingle_work step = {.session = s, .want = INGLE_WANT_LAST};
+        const int then = atomic_load(&allocations);
+        must(ingle_session_append(s, tokens + PROMPT + n, 1, &error));
+        must(ingle_step(w.e, &step, 1, &error));
+        if (n == FIRST)
+            assert_true(ingle_engine_worker(w.e, 0, &before));
+        if (n > FIRST)
+            assert_int_equal(atomic_load(&allocations), then);
+    }
+    assert_true(ingle_engine_worker(w.e, 0, &after));
+    assert_true(after.evals >= before.evals + STEPS / 2); /* it has computed */
+    assert_true(atomic_load(&allocations) > 0); /* they are counted */
+    ingle_session_close(s);
+    close_world(&w);
+    (void)stop(&h);
+}
+
 static void who_does_not_fit_is_refused(void **state)
 {
     (void)state;
@@ -1143,6 +1221,7 @@ int main(void)
         cmocka_unit_test(sizes_rise),
         cmocka_unit_test(whoever_computes_the_bits_are_the_same),
         cmocka_unit_test(two_workers_with_small_memory_and_ranges),
+        cmocka_unit_test(steps_allocate_nothing),
         cmocka_unit_test(who_does_not_fit_is_refused),
         cmocka_unit_test(keys_must_be_the_same),
         cmocka_unit_test(a_look_says_who_it_is),
