@@ -324,7 +324,7 @@ static void check(bool array)
     s.socket = zmq_socket(s.context, ZMQ_SUB);
     assert_int_equal(zmq_setsockopt(s.socket, ZMQ_SUBSCRIBE, "kv@", 3), 0);
     assert_int_equal(zmq_connect(s.socket, pub), 0);
-    for (int op = 0; op < 5000; op++) {
+    for (int op = 0; op < 10000; op++) {
         if (n < LIVE && (!n || rand() % 2)) {
             random_prefix(&live[n]);
             live[n].name =
@@ -356,7 +356,7 @@ static void check(bool array)
         ask_again(&s); /* all of it from the beginning */
         compare(&s, live, n);
     }
-    assert_true(counts.replays >= 20 && !counts.lost);
+    assert_true(counts.replays >= 40 && !counts.lost);
     link_events_close(e); /* the last word: nothing is there */
     open_at(&e, pub, s.replay, array);
     static const int32_t zeros[LINK_BLOCK];
