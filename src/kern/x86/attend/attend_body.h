@@ -62,31 +62,7 @@ enum { FUSED = 1 };
 enum { FUSED = 0 };
 #endif
 
-/* Sixteen elements from i on; scale is for Q8_0. */
-LANES_INLINE struct v16 element(enum kern_kv_codec c, const uint8_t *block, int64_t i,
-                                struct v16 scale)
-{
-    const void *p = block;
-    if (c == KERN_KV_F32)
-        return v_load((const float *)p + i);
-    if (c == KERN_KV_F16)
-        return v_from_f16((const uint16_t *)p + i);
-    if (c == KERN_KV_BF16)
-        return v_from_bf16((const uint16_t *)p + i);
-    return v_mul(v_from_i8((const int8_t *)p + i), scale);
-}
-
-LANES_INLINE int64_t element_bytes(enum kern_kv_codec c)
-{
-    return c == KERN_KV_F32 ? 4 : c == KERN_KV_Q8_0 ? 1 : 2;
-}
-
-/* The scales of dimensions k.. k + 31 of a 16-block of keys. */
-LANES_INLINE struct v16 key_scale(const uint8_t *block, int64_t width, int64_t b, int64_t k)
-{
-    const void *p = block + width * KERN_PAGE;
-    return v_from_f16((const uint16_t *)p + (b * (width / ATTEND_QUANT) + k / ATTEND_QUANT) * 16);
-}
+#include "kern/x86/attend/codec.h"
 
 /* MAX_R, and in which form tiles read queries, keys, weights and values. */
 #ifdef ATTEND_PAIRS

@@ -133,23 +133,16 @@ static void decode_scales(const uint8_t *block, int64_t width, float *to)
 LANES_INLINE void decode_values_on(enum kern_kv_codec c, const uint8_t *block, int64_t width,
                                    int64_t j0, int64_t j1, float *to)
 {
-    int64_t n_groups = width / ATTEND_QUANT;
-    const void *p = block + width * KERN_PAGE;
-    const uint16_t *scale = p;
     for (int64_t j = j0; j < j1; j++) {
         struct v16 by = v_zero();
         for (int64_t d = 0; d + 16 <= width; d += 16) {
             if (c == KERN_KV_Q8_0 && d % ATTEND_QUANT == 0)
-                by = v_set(_cvtsh_ss(scale[j * n_groups + d / ATTEND_QUANT]));
+                by = value_scale(block, width, j, d);
             v_store(to + panel_at(j, d), element(c, block, j * width + d, by));
         }
-        if (width % 16) { /* never Q8_0 */
-            size_t size = c == KERN_KV_F32 ? 4 : 2, n = (size_t)(width % 16);
-            uint8_t tail[16 * sizeof(float)] = {0};
-            int64_t at = j * width + width / 16 * 16;
-            memcpy(tail, block + (size_t)at * size, n * size);
-            v_store(to + panel_at(j, width / 16 * 16), element(c, tail, 0, by));
-        }
+        if (width % 16)
+            v_store(to + panel_at(j, width / 16 * 16),
+                    value_end(c, block, width, j, width / 16 * 16));
     }
 }
 
@@ -157,14 +150,7 @@ LANES_INLINE void decode_values_on(enum kern_kv_codec c, const uint8_t *block, i
 static void decode_values(enum kern_kv_codec c, const uint8_t *block, int64_t width, int64_t j0,
                           int64_t j1, float *to)
 {
-    if (c == KERN_KV_F32)
-        decode_values_on(KERN_KV_F32, block, width, j0, j1, to);
-    else if (c == KERN_KV_F16)
-        decode_values_on(KERN_KV_F16, block, width, j0, j1, to);
-    else if (c == KERN_KV_BF16)
-        decode_values_on(KERN_KV_BF16, block, width, j0, j1, to);
-    else
-        decode_values_on(KERN_KV_Q8_0, block, width, j0, j1, to);
+    PLAIN_CODEC(c, decode_values_on, block, width, j0, j1, to)
 }
 
 /* Weights are read as they are. */

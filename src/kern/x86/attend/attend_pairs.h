@@ -94,14 +94,7 @@ LANES_INLINE void decode_keys_on(enum kern_kv_codec c, const uint8_t *block, int
 static void decode_keys(enum kern_kv_codec c, const uint8_t *block, int64_t width, int64_t b0,
                         int64_t b1, float *to)
 {
-    if (c == KERN_KV_F32)
-        decode_keys_on(KERN_KV_F32, block, width, b0, b1, to);
-    else if (c == KERN_KV_F16)
-        decode_keys_on(KERN_KV_F16, block, width, b0, b1, to);
-    else if (c == KERN_KV_BF16)
-        decode_keys_on(KERN_KV_BF16, block, width, b0, b1, to);
-    else
-        decode_keys_on(KERN_KV_Q8_0, block, width, b0, b1, to);
+    PLAIN_CODEC(c, decode_keys_on, block, width, b0, b1, to)
 }
 
 static void decode_scales(const uint8_t *block, int64_t width, float *to)
@@ -115,17 +108,10 @@ static void decode_scales(const uint8_t *block, int64_t width, float *to)
 LANES_INLINE struct v16 value_of(enum kern_kv_codec c, const uint8_t *block, int64_t width,
                                  int64_t j, int64_t d)
 {
-    struct v16 by = v_zero();
-    if (c == KERN_KV_Q8_0) {
-        const void *p = block + width * KERN_PAGE;
-        by = v_set(_cvtsh_ss(((const uint16_t *)p)[j * (width / ATTEND_QUANT) + d / ATTEND_QUANT]));
-    }
-    if (d + 16 <= width)
-        return element(c, block, j * width + d, by);
-    const size_t size = c == KERN_KV_F32 ? 4 : 2; /* never Q8_0 */
-    uint8_t tail[16 * sizeof(float)] = {0};
-    memcpy(tail, block + (size_t)(j * width + d) * size, (size_t)(width - d) * size);
-    return element(c, tail, 0, by);
+    if (d + 16 > width)
+        return value_end(c, block, width, j, d);
+    const struct v16 by = c == KERN_KV_Q8_0 ? value_scale(block, width, j, d) : v_zero();
+    return element(c, block, j * width + d, by);
 }
 
 LANES_INLINE void decode_values_on(enum kern_kv_codec c, const uint8_t *block, int64_t width,
@@ -144,14 +130,7 @@ LANES_INLINE void decode_values_on(enum kern_kv_codec c, const uint8_t *block, i
 static void decode_values(enum kern_kv_codec c, const uint8_t *block, int64_t width, int64_t j0,
                           int64_t j1, float *to)
 {
-    if (c == KERN_KV_F32)
-        decode_values_on(KERN_KV_F32, block, width, j0, j1, to);
-    else if (c == KERN_KV_F16)
-        decode_values_on(KERN_KV_F16, block, width, j0, j1, to);
-    else if (c == KERN_KV_BF16)
-        decode_values_on(KERN_KV_BF16, block, width, j0, j1, to);
-    else
-        decode_values_on(KERN_KV_Q8_0, block, width, j0, j1, to);
+    PLAIN_CODEC(c, decode_values_on, block, width, j0, j1, to)
 }
 
 static void round_weights(float *s, struct view v)

@@ -82,14 +82,8 @@ static void TILE(score_)(enum kern_kv_codec c, bool decoded, const uint8_t *bloc
 {
     if (decoded)
         TILE(score_on_)(KERN_KV_F32, true, block, width, q, b0, b1, scale, s, next);
-    else if (c == KERN_KV_F32)
-        TILE(score_on_)(KERN_KV_F32, false, block, width, q, b0, b1, scale, s, next);
-    else if (c == KERN_KV_F16)
-        TILE(score_on_)(KERN_KV_F16, false, block, width, q, b0, b1, scale, s, next);
-    else if (c == KERN_KV_BF16)
-        TILE(score_on_)(KERN_KV_BF16, false, block, width, q, b0, b1, scale, s, next);
     else
-        TILE(score_on_)(KERN_KV_Q8_0, false, block, width, q, b0, b1, scale, s, next);
+        PLAIN_CODEC(c, TILE(score_on_), false, block, width, q, b0, b1, scale, s, next)
 }
 
 /* Vector p behind dimension at of the value at slot j. */
@@ -189,14 +183,8 @@ static void TILE(mix_)(enum kern_kv_codec c, const struct values *v, int64_t j0,
 {
     if (v->panels)
         TILE(mix_all_)(KERN_KV_F32, true, v, j0, j1, weight, rescale, acc, f);
-    else if (c == KERN_KV_F32)
-        TILE(mix_all_)(KERN_KV_F32, false, v, j0, j1, weight, rescale, acc, f);
-    else if (c == KERN_KV_F16)
-        TILE(mix_all_)(KERN_KV_F16, false, v, j0, j1, weight, rescale, acc, f);
-    else if (c == KERN_KV_BF16)
-        TILE(mix_all_)(KERN_KV_BF16, false, v, j0, j1, weight, rescale, acc, f);
     else
-        TILE(mix_all_)(KERN_KV_Q8_0, false, v, j0, j1, weight, rescale, acc, f);
+        PLAIN_CODEC(c, TILE(mix_all_), false, v, j0, j1, weight, rescale, acc, f)
 }
 
 #undef TILE

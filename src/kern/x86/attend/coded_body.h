@@ -171,15 +171,12 @@ static void expand_values(const uint8_t *block, int64_t width, uint8_t *to, cons
 LANES_INLINE void decode_keys_on(enum kern_kv_codec c, const uint8_t *block, int64_t width,
                                  int64_t b0, int64_t b1, float *to)
 {
-    const uint16_t *scale = (const uint16_t *)(const void *)behind(c, block, width);
     for (int64_t b = b0; b < b1; b++) {
         struct v16 by = v_zero();
         for (int64_t k = 0; k < width; k++) {
-            if (c == KERN_KV_Q8_0 && k % ATTEND_QUANT == 0)
-                by = v_from_f16(scale + (b * (width / ATTEND_QUANT) + k / ATTEND_QUANT) * 16);
-            if (c == KERN_KV_TQ3_0 && k % KERN_KV_GROUP == 0)
-                by = v_from_f16(scale + k / KERN_KV_GROUP * KERN_PAGE + b * 16);
-            v_store(to + (b * width + k) * 16, element(c, block, width, (b * width + k) * 16, by));
+            if (scale_begins(c, k))
+                by = key_scales(c, block, width, b, k);
+            v_store(to + (b * width + k) * 16, numbers(c, block, width, (b * width + k) * 16, by));
         }
     }
 }
@@ -187,55 +184,31 @@ LANES_INLINE void decode_keys_on(enum kern_kv_codec c, const uint8_t *block, int
 static void decode_keys(enum kern_kv_codec c, const uint8_t *block, int64_t width, int64_t b0,
                         int64_t b1, float *to)
 {
-    if (c == KERN_KV_F32)
-        decode_keys_on(KERN_KV_F32, block, width, b0, b1, to);
-    else if (c == KERN_KV_F16)
-        decode_keys_on(KERN_KV_F16, block, width, b0, b1, to);
-    else if (c == KERN_KV_BF16)
-        decode_keys_on(KERN_KV_BF16, block, width, b0, b1, to);
-    else if (c == KERN_KV_Q8_0)
-        decode_keys_on(KERN_KV_Q8_0, block, width, b0, b1, to);
-    else
-        decode_keys_on(KERN_KV_TQ3_0, block, width, b0, b1, to);
+    NUMBER_CODEC(c, decode_keys_on, block, width, b0, b1, to)
 }
 
 /* f32 [128][whole], zeros behind the width; slots [j0, j1). */
 LANES_INLINE void decode_rows_on(enum kern_kv_codec c, const uint8_t *block, int64_t width,
                                  int64_t j0, int64_t j1, float *to)
 {
-    const uint16_t *scale = (const uint16_t *)(const void *)behind(c, block, width);
     const int64_t whole = attend_whole(width);
     for (int64_t j = j0; j < j1; j++) {
         struct v16 by = v_zero();
         for (int64_t d = 0; d + 16 <= width; d += 16) {
-            if (c == KERN_KV_Q8_0 && d % ATTEND_QUANT == 0)
-                by = v_set(_cvtsh_ss(scale[j * (width / ATTEND_QUANT) + d / ATTEND_QUANT]));
-            if (c == KERN_KV_TQ3_0 && d % KERN_KV_GROUP == 0)
-                by = v_set(_cvtsh_ss(scale[d / KERN_KV_GROUP * KERN_PAGE + j]));
-            v_store(to + j * whole + d, element(c, block, width, j * width + d, by));
+            if (scale_begins(c, d))
+                by = value_scales(c, block, width, j, d);
+            v_store(to + j * whole + d, numbers(c, block, width, j * width + d, by));
         }
-        if (whole != width) { /* F32, F16 and BF16 alone */
-            const size_t size = c == KERN_KV_F32 ? 4 : 2, n = (size_t)(width % 16);
-            uint8_t tail[16 * sizeof(float)] = {0};
-            memcpy(tail, block + (size_t)(j * width + width / 16 * 16) * size, n * size);
-            v_store(to + j * whole + width / 16 * 16, element(c, tail, width, 0, by));
-        }
+        if (whole != width) /* F32, F16 and BF16 alone */
+            v_store(to + j * whole + width / 16 * 16,
+                    value_end(c, block, width, j, width / 16 * 16));
     }
 }
 
 static void decode_rows(enum kern_kv_codec c, const uint8_t *block, int64_t width, int64_t j0,
                         int64_t j1, float *to)
 {
-    if (c == KERN_KV_F32)
-        decode_rows_on(KERN_KV_F32, block, width, j0, j1, to);
-    else if (c == KERN_KV_F16)
-        decode_rows_on(KERN_KV_F16, block, width, j0, j1, to);
-    else if (c == KERN_KV_BF16)
-        decode_rows_on(KERN_KV_BF16, block, width, j0, j1, to);
-    else if (c == KERN_KV_Q8_0)
-        decode_rows_on(KERN_KV_Q8_0, block, width, j0, j1, to);
-    else
-        decode_rows_on(KERN_KV_TQ3_0, block, width, j0, j1, to);
+    NUMBER_CODEC(c, decode_rows_on, block, width, j0, j1, to)
 }
 
 /* The pairs of a row by cos and sin; minus: by the negative angle; weight: first times it, or

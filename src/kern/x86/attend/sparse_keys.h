@@ -119,12 +119,11 @@ static void round_rows(const float *x, int64_t width, uint8_t *code, uint16_t *s
 LANES_INLINE void plain_rows_on(enum kern_kv_codec c, const uint8_t *block, int64_t width,
                                 int64_t b, float *x)
 {
-    const uint16_t *scale = (const uint16_t *)(const void *)behind(c, block, width);
     struct v16 by = v_zero();
     for (int64_t k = 0; k < width; k++) {
         if (c == KERN_KV_Q8_0 && k % ATTEND_QUANT == 0)
-            by = v_from_f16(scale + (b * (width / ATTEND_QUANT) + k / ATTEND_QUANT) * 16);
-        v_store(x + k * 16, element(c, block, width, (b * width + k) * 16, by));
+            by = key_scale(block, width, b, k);
+        v_store(x + k * 16, element(c, block, (b * width + k) * 16, by));
     }
 }
 
@@ -133,16 +132,9 @@ LANES_INLINE void plain_rows_on(enum kern_kv_codec c, const uint8_t *block, int6
 static bool plain_rows(enum kern_kv_codec c, const uint8_t *block, int64_t width, int64_t b,
                        float *x)
 {
-    if (c == KERN_KV_F32)
-        plain_rows_on(KERN_KV_F32, block, width, b, x);
-    else if (c == KERN_KV_F16)
-        plain_rows_on(KERN_KV_F16, block, width, b, x);
-    else if (c == KERN_KV_BF16)
-        plain_rows_on(KERN_KV_BF16, block, width, b, x);
-    else if (c == KERN_KV_Q8_0)
-        plain_rows_on(KERN_KV_Q8_0, block, width, b, x);
-    else
+    if (c >= KERN_KV_FP8)
         return false;
+    PLAIN_CODEC(c, plain_rows_on, block, width, b, x)
     return true;
 }
 

@@ -33,12 +33,7 @@ LANES_INLINE struct v16 value_at(enum kern_kv_codec c, const uint8_t *block, int
         return v_mul(v_set(_cvtsh_ss(scale[d / kern_kv_group(c, width) * KERN_PAGE + j])),
                      byte_of(half[j % 32 / 16], j % 4));
     }
-    struct v16 by = v_zero();
-    if (c == KERN_KV_Q8_0)
-        by = v_set(_cvtsh_ss(scale[j * (width / ATTEND_QUANT) + d / ATTEND_QUANT]));
-    if (c == KERN_KV_TQ3_0)
-        by = v_set(_cvtsh_ss(scale[d / KERN_KV_GROUP * KERN_PAGE + j]));
-    return element(c, block, width, j * width + d, by);
+    return numbers(c, block, width, j * width + d, value_scales(c, block, width, j, d));
 }
 
 /* Panels of 32 dimensions: f32 [width/32][slots][32]. */
