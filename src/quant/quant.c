@@ -29,54 +29,18 @@ struct type {
     } scales;
 };
 
-#define NO_SCALES                                                                                  \
-    {                                                                                              \
-        SCALES_NONE, 0, {0, 0}, 0, 0                                                               \
-    }
-#define HALF_AT(a)                                                                                 \
-    {                                                                                              \
-        SCALES_HALF, 1, {a, 0}, 0, 0                                                               \
-    }
-#define HALVES_AT(a, b)                                                                            \
-    {                                                                                              \
-        SCALES_HALF, 2, {a, b}, 0, 0                                                               \
-    }
-#define SELF_F32                                                                                   \
-    {                                                                                              \
-        SCALES_F32, 0, {0, 0}, 0, 0                                                                \
-    }
-#define SELF_F64                                                                                   \
-    {                                                                                              \
-        SCALES_F64, 0, {0, 0}, 0, 0                                                                \
-    }
-#define SELF_BF16                                                                                  \
-    {                                                                                              \
-        SCALES_BF16, 0, {0, 0}, 0, 0                                                               \
-    }
-#define SELF_FP8                                                                                   \
-    {                                                                                              \
-        SCALES_BYTE, 0, {0, 0}, 0x7F, 0x7F                                                         \
-    }
-#define SELF_E8M0                                                                                  \
-    {                                                                                              \
-        SCALES_BYTE, 0, {0, 0}, 0xFF, 0xFF                                                         \
-    }
-#define MXFP4_EXPONENT                                                                             \
-    {                                                                                              \
-        SCALES_BYTE, 0, {0, 0}, 0xFF, 253                                                          \
-    } /* 6 x 2^126 is no float */
-#define FP8_BLOCK                                                                                  \
-    {                                                                                              \
-        SCALES_FP8_BLOCK, 0, {0, 0}, 0x7F, 0x7F                                                    \
-    }
-#define FP8_FLOAT_BLOCK                                                                            \
-    {                                                                                              \
-        SCALES_FP8_FLOAT_BLOCK, 0, {0, 0}, 0x7F, 0x7F                                              \
-    }
-#define IQ1_M_NIBBLES                                                                              \
-    {                                                                                              \
-        SCALES_IQ1_M, 0, {0, 0}, 0, 0                                                              \
-    }
+#define NO_SCALES {SCALES_NONE, 0, {0, 0}, 0, 0}
+#define HALF_AT(a) {SCALES_HALF, 1, {a, 0}, 0, 0}
+#define HALVES_AT(a, b) {SCALES_HALF, 2, {a, b}, 0, 0}
+#define SELF_F32 {SCALES_F32, 0, {0, 0}, 0, 0}
+#define SELF_F64 {SCALES_F64, 0, {0, 0}, 0, 0}
+#define SELF_BF16 {SCALES_BF16, 0, {0, 0}, 0, 0}
+#define SELF_FP8 {SCALES_BYTE, 0, {0, 0}, 0x7F, 0x7F}
+#define SELF_E8M0 {SCALES_BYTE, 0, {0, 0}, 0xFF, 0xFF}
+#define MXFP4_EXPONENT {SCALES_BYTE, 0, {0, 0}, 0xFF, 253} /* 6 x 2^126 is no float */
+#define FP8_BLOCK {SCALES_FP8_BLOCK, 0, {0, 0}, 0x7F, 0x7F}
+#define FP8_FLOAT_BLOCK {SCALES_FP8_FLOAT_BLOCK, 0, {0, 0}, 0x7F, 0x7F}
+#define IQ1_M_NIBBLES {SCALES_IQ1_M, 0, {0, 0}, 0, 0}
 
 static const struct type types[] = {
 #define QUANT_TYPE(id, name, fn, n, n_bytes, quantised, scales, encode)                            \
