@@ -61,8 +61,14 @@ static ATTR_INLINE void add_point(const int rows, uint32_t id, const struct poin
     for (int c = 0; c < rows; c++) {
         const struct kern_act256 *const act = (const struct kern_act256 *)(const void *)x[c] + b;
         const __m256i v = eights(act->q + 32 * h + 8 * l);
+#ifdef __AVX512VL__ /* or sums of one row move between the lower and the upper registers */
+        const __m256i x0 = _mm256_sign_epi8(v, sign0), x1 = _mm256_sign_epi8(v, sign1);
+        point_dot(l % 2, w0, x0, s0, &sums->a[c][0], &sums->t[c][0]);
+        point_dot(l % 2, w1, x1, s1, &sums->a[c][1], &sums->t[c][1]);
+#else
         point_dot(l % 2, w0, _mm256_sign_epi8(v, sign0), s0, &sums->a[c][0], &sums->t[c][0]);
         point_dot(l % 2, w1, _mm256_sign_epi8(v, sign1), s1, &sums->a[c][1], &sums->t[c][1]);
+#endif
     }
 }
 /* Rows [8 i, 8 i + 8) of group h. */

@@ -21,6 +21,11 @@
 #include "kern/x86/matmul/points_read256.h"
 
 enum { TERNARY_TILE = 4, TERNARY_FEW = 8, BLOCKS = KERN_SLICE / 256 };
+#ifdef __AVX512VL__
+enum { TERNARY_EVEX = 1 }; /* 32 registers */
+#else
+enum { TERNARY_EVEX = 0 };
+#endif
 
 static ATTR_INLINE __m256i twice128(const void *at)
 {
@@ -261,8 +266,10 @@ static ATTR_INLINE void two_rows(const int rows, uint32_t id, const struct terna
 #pragma GCC unroll 4
     for (int c = 0; c < rows; c++) {
         act[c] = x[c];
-        /* gcc would load activations before the walk over rows, and keep them on the stack. */
-        __asm__ volatile("" : "+r"(act[c]));
+        /* gcc would load activations before the walk over rows, and keep them on the stack: 16
+         * registers do not hold them, and 32 not those of IQ1_M's three rows. */
+        if (!TERNARY_EVEX || (id == KERN_CODE_IQ1_M && rows > 2))
+            __asm__ volatile("" : "+r"(act[c]));
         a[c][0] = part[c][0] = start_of(id, k, r, c, act[c]);
         a[c][1] = part[c][1] = start_of(id, k, r + 1, c, act[c]);
     }
