@@ -1,13 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* deepseek4_keys - what a file of the family may say (family/keys.h). */
-#include "family/keys.h"
-
-#define READ FAMILY_KEY_READ, 0, 0, NULL
-#define FREE FAMILY_KEY_FREE, 0, 0, NULL
-#define NUMBER(a, b) FAMILY_KEY_NUMBER, a, b, NULL
-#define FLAG(a) FAMILY_KEY_FLAG, a, 0, NULL
-#define WORD(words) FAMILY_KEY_WORD, 0, 0, words
-#define SAME(other) FAMILY_KEY_SAME, 0, 0, other
+#include "family/rules.h"
 
 const struct family_key family_deepseek4_keys[] = {
     {"block_count", READ},

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "family/keys.h"
+#include "family/rules.h"
 
 #include "base/str.h"
 #include "family/hf/config.h"
@@ -8,12 +8,6 @@
 #include <string.h>
 
 /* ---- the tables that families share: what their forward passes do not have ---- */
-
-#define READ FAMILY_KEY_READ, 0, 0, NULL
-#define FREE FAMILY_KEY_FREE, 0, 0, NULL
-#define NUMBER(a, b) FAMILY_KEY_NUMBER, a, b, NULL
-#define FLAG(a) FAMILY_KEY_FLAG, a, 0, NULL
-#define WORD(words) FAMILY_KEY_WORD, 0, 0, words
 
 const struct family_key family_common_keys[] = {
     {"vision.*", FREE},

@@ -22,7 +22,7 @@
 #include "family/draft/dflash.h"
 #include "family/draft/dflash_file.h"
 #include "family/draft/drafts.h"
-#include "family/keys.h"
+#include "family/rules.h"
 #include "family/draft/markov.h"
 #include "family/table.h"
 #include <math.h>
@@ -252,11 +252,6 @@ static ingle_status dspark_to_config(const struct io_file *file, struct json_obj
     return b.s;
 }
 
-#define READ FAMILY_KEY_READ, 0, 0, NULL
-#define FREE FAMILY_KEY_FREE, 0, 0, NULL
-#define NUMBER(a) FAMILY_KEY_NUMBER, a, a, NULL
-#define SAME(other) FAMILY_KEY_SAME, 0, 0, other
-
 static const struct family_key keys[] = {
     {"block_count", READ},
     {"block_size", READ},
@@ -271,14 +266,14 @@ static const struct family_key keys[] = {
     {"markov_rank", READ},
     {"sample_from_anchor", FAMILY_KEY_FLAG, 1, 0, NULL},
     {"has_confidence_head", FREE}, /* the tensor says it */
-    {"hash_layer_count", NUMBER(0)},
+    {"hash_layer_count", NUMBER(0, 0)},
     {"swiglu_clamp_exp", READ},
     {"swiglu_clamp_shexp", READ},
     {"hyper_connection.count", READ},
     {"hyper_connection.epsilon", READ},
     {"hyper_connection.sinkhorn_iterations", READ},
     {"attention.head_count", READ},
-    {"attention.head_count_kv", NUMBER(1)},
+    {"attention.head_count_kv", NUMBER(1, 1)},
     {"attention.key_length", READ},
     {"attention.value_length", SAME("attention.key_length")},
     {"attention.layer_norm_rms_epsilon", READ},
@@ -286,7 +281,7 @@ static const struct family_key keys[] = {
     {"attention.output_lora_rank", READ},
     {"attention.output_group_count", READ},
     {"attention.sliding_window", READ},
-    {"attention.compress_ratios", NUMBER(0)},
+    {"attention.compress_ratios", NUMBER(0, 0)},
     {"attention.compress_rope_freq_base", FREE}, /* from here on of the target */
     {"attention.indexer.head_count", FREE},
     {"attention.indexer.key_length", FREE},
@@ -301,10 +296,10 @@ static const struct family_key keys[] = {
     {"rope.freq_base", READ},
     {"expert_count", READ},
     {"expert_used_count", READ},
-    {"expert_shared_count", NUMBER(1)},
+    {"expert_shared_count", NUMBER(1, 1)},
     {"expert_shared_feed_forward_length", SAME("expert_feed_forward_length")},
     {"expert_feed_forward_length", READ},
-    {"expert_gating_func", NUMBER(4)},
+    {"expert_gating_func", NUMBER(4, 4)},
     {"expert_group_count", FAMILY_KEY_NUMBER, 0, 1, NULL},
     {"expert_group_used_count", FAMILY_KEY_NUMBER, 0, 1, NULL},
     {"expert_weights_scale", READ},

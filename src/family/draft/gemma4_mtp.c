@@ -23,7 +23,7 @@
 #include "family/draft/dflash.h"
 #include "family/draft/dflash_file.h"
 #include "family/draft/drafts.h"
-#include "family/keys.h"
+#include "family/rules.h"
 #include "family/table.h"
 #include <math.h>
 #include <stdio.h>
@@ -180,10 +180,6 @@ static ingle_status mtp_to_config(const struct io_file *file, struct json_object
     struct json_object *text = family_back_object(&b, out, "text_config");
     return b.s ? b.s : family_gemma4_to_config(file, text, err);
 }
-
-#define READ FAMILY_KEY_READ, 0, 0, NULL
-#define FREE FAMILY_KEY_FREE, 0, 0, NULL
-#define SAME(other) FAMILY_KEY_SAME, 0, 0, other
 
 static const struct family_key keys[] = {
     {"block_count", READ},

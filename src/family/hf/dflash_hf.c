@@ -7,7 +7,7 @@
 #include "base/mem.h"
 #include "family/hf/config.h"
 #include "family/gemma4.h"
-#include "family/keys.h"
+#include "family/rules.h"
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -586,12 +586,6 @@ ingle_status family_dflash_to_config(const struct io_file *file, struct json_obj
 }
 
 /* ---- what a file may say ---- */
-
-#define READ FAMILY_KEY_READ, 0, 0, NULL
-#define FREE FAMILY_KEY_FREE, 0, 0, NULL
-#define FLAG(a) FAMILY_KEY_FLAG, a, 0, NULL
-#define NUMBER(a, b) FAMILY_KEY_NUMBER, a, b, NULL
-#define WORD(words) FAMILY_KEY_WORD, 0, 0, words
 
 const struct family_key family_dflash_keys_table[] = {
     {"block_count", READ},
