@@ -334,34 +334,3 @@ void kern_kv_codes_write(enum kern_kv_codec c, bool key, int64_t width, void *bl
         put(kern_kv_code(c), key, width, b, slot, code);
     }
 }
-
-/* ---- TQ3_0 of files ---- */
-
-void kern_tq3_to_blocks(const uint16_t *norm, const int8_t *code, int64_t width, uint8_t *blocks)
-{
-    for (int64_t i = 0; i < width / KERN_TQ3_BLOCK * KERN_TQ3_BLOCK_BYTES; i++)
-        blocks[i] = 0;
-    for (int64_t i = 0; i < width; i++) {
-        uint8_t *b = blocks + i / KERN_TQ3_BLOCK * KERN_TQ3_BLOCK_BYTES;
-        const int64_t j = i % KERN_TQ3_BLOCK;
-        b[0] = (uint8_t)norm[i / KERN_KV_GROUP];
-        b[1] = (uint8_t)(norm[i / KERN_KV_GROUP] >> 8);
-        b[2 + j / 4] |= (uint8_t)((code[i] & 3) << j % 4 * 2);
-        b[10 + j / 8] |= (uint8_t)(code[i] >> 2 << j % 8);
-    }
-}
-
-bool kern_tq3_from_blocks(const uint8_t *blocks, int64_t width, uint16_t *norm, int8_t *code)
-{
-    for (int64_t i = 0; i < width; i++) {
-        const uint8_t *b = blocks + i / KERN_TQ3_BLOCK * KERN_TQ3_BLOCK_BYTES;
-        const int64_t j = i % KERN_TQ3_BLOCK;
-        const uint16_t own = (uint16_t)(b[0] | b[1] << 8);
-        if (i % KERN_KV_GROUP == 0)
-            norm[i / KERN_KV_GROUP] = own;
-        else if (norm[i / KERN_KV_GROUP] != own)
-            return false;
-        code[i] = (int8_t)((b[2 + j / 4] >> j % 4 * 2 & 3) | (b[10 + j / 8] >> j % 8 & 1) << 2);
-    }
-    return true;
-}

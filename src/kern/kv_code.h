@@ -50,9 +50,7 @@ enum {
     /* the widest head that q8r and n4r hold: 512 * 127 * 127 is exact in f32 */
     KERN_KV_WIDE = 512,
     KERN_KV_GROUP = 128,      /* numbers that share a norm of n4r and tq3_0 */
-    KERN_KV_PARTS = 4,        /* of a head of +rot */
-    KERN_TQ3_BLOCK = 32,      /* numbers of a block of TQ3_0 as files have it */
-    KERN_TQ3_BLOCK_BYTES = 14 /* its norm, f16; two bits of each index; one bit of each */
+    KERN_KV_PARTS = 4         /* of a head of +rot */
 };
 
 extern const int8_t kern_n4r_level[16];
@@ -126,11 +124,6 @@ void kern_kv_codes_read(enum kern_kv_codec c, bool key, int64_t width, const voi
                         int64_t slot, uint16_t *norm, int8_t *code);
 void kern_kv_codes_write(enum kern_kv_codec c, bool key, int64_t width, void *block, int64_t slot,
                          const float *rows, int64_t n, int64_t stride);
-
-/* TQ3_0 as files have it: width / 32 blocks of 14 bytes, of which four have the same norm.  False:
- * they do not. */
-void kern_tq3_to_blocks(const uint16_t *norm, const int8_t *code, int64_t width, uint8_t *blocks);
-bool kern_tq3_from_blocks(const uint8_t *blocks, int64_t width, uint16_t *norm, int8_t *code);
 
 /* Keys that are made of values where a layer has no others: key = turn(weight * value).  half:
  * dimension i < n_pairs turns with i + half; for +rot n_pairs is an eighth of the width and half

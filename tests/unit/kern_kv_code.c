@@ -120,10 +120,46 @@ static void near_to(const char *name, const char *what, const float *want, const
 }
 
 /* Blocks as files have them, byte by byte, there and back. */
+/* TQ3_0 as files have it: width / 32 blocks, of which four have the same norm. */
+enum {
+    TQ3_BLOCK = 32,
+    TQ3_BLOCK_BYTES = 14 /* its norm, f16; two bits of each index; one bit of each */
+};
+
+static void tq3_to_blocks(const uint16_t *norm, const int8_t *code, int64_t width, uint8_t *blocks)
+{
+    for (int64_t i = 0; i < width / TQ3_BLOCK * TQ3_BLOCK_BYTES; i++)
+        blocks[i] = 0;
+    for (int64_t i = 0; i < width; i++) {
+        uint8_t *b = blocks + i / TQ3_BLOCK * TQ3_BLOCK_BYTES;
+        const int64_t j = i % TQ3_BLOCK;
+        b[0] = (uint8_t)norm[i / KERN_KV_GROUP];
+        b[1] = (uint8_t)(norm[i / KERN_KV_GROUP] >> 8);
+        b[2 + j / 4] |= (uint8_t)((code[i] & 3) << j % 4 * 2);
+        b[10 + j / 8] |= (uint8_t)(code[i] >> 2 << j % 8);
+    }
+}
+
+/* False: they do not. */
+static bool tq3_from_blocks(const uint8_t *blocks, int64_t width, uint16_t *norm, int8_t *code)
+{
+    for (int64_t i = 0; i < width; i++) {
+        const uint8_t *b = blocks + i / TQ3_BLOCK * TQ3_BLOCK_BYTES;
+        const int64_t j = i % TQ3_BLOCK;
+        const uint16_t own = (uint16_t)(b[0] | b[1] << 8);
+        if (i % KERN_KV_GROUP == 0)
+            norm[i / KERN_KV_GROUP] = own;
+        else if (norm[i / KERN_KV_GROUP] != own)
+            return false;
+        code[i] = (int8_t)((b[2 + j / 4] >> j % 4 * 2 & 3) | (b[10 + j / 8] >> j % 8 & 1) << 2);
+    }
+    return true;
+}
+
 static void tq3_0(void **state)
 {
     (void)state;
-    enum { N = KERN_KV_GROUP, BYTES = 4 * KERN_TQ3_BLOCK_BYTES };
+    enum { N = KERN_KV_GROUP, BYTES = 4 * TQ3_BLOCK_BYTES };
     struct json_object *all = member(vectors, "tq3_0");
     for (size_t i = 0; i < json_object_array_length(all); i++) {
         struct json_object *o = json_object_array_get_idx(all, i);
@@ -136,11 +172,11 @@ static void tq3_0(void **state)
         kern_kv_encode(KERN_KV_TQ3_0, x, N, &norm, code);
         if (norm != json_object_get_int(member(o, "norm")))
             fail_msg("tq3_0, %s: norm %04x", name_of(o), norm);
-        kern_tq3_to_blocks(&norm, code, N, blocks);
+        tq3_to_blocks(&norm, code, N, blocks);
         for (int k = 0; k < BYTES; k++)
             if (blocks[k] != hex(bytes + 2 * k, 2))
                 fail_msg("tq3_0, %s: byte %d is %02x", name_of(o), k, blocks[k]);
-        assert_true(kern_tq3_from_blocks(blocks, N, &again, read));
+        assert_true(tq3_from_blocks(blocks, N, &again, read));
         assert_int_equal(again, norm);
         assert_memory_equal(read, code, N);
         kern_kv_decode(KERN_KV_TQ3_0, &norm, code, N, y);
@@ -151,8 +187,8 @@ static void tq3_0(void **state)
         kern_kv_turn_back(KERN_KV_TQ3_0, y, N);
         if (floats(o, "decoded", want))
             near_to(name_of(o), "decoded", want, y, N);
-        blocks[KERN_TQ3_BLOCK_BYTES] ^= 1;
-        assert_false(kern_tq3_from_blocks(blocks, N, &again, read));
+        blocks[TQ3_BLOCK_BYTES] ^= 1;
+        assert_false(tq3_from_blocks(blocks, N, &again, read));
     }
 }
 
