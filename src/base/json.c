@@ -35,7 +35,7 @@ static const uint64_t WIDE = 1000000000000000000u; /* the smallest of 19 digits 
 
 struct gate {
     const char *s;
-    size_t n, pos, n_values;
+    size_t n, pos, n_values, n_objects;
     struct json_limits lim;
     struct level *level;
     size_t depth, cap_level;
@@ -56,6 +56,8 @@ static struct json_limits with_defaults(const struct json_limits *given)
         lim.n_values = N_VALUES;
     if (!lim.n_keys)
         lim.n_keys = lim.n_values;
+    if (!lim.n_objects)
+        lim.n_objects = lim.n_values;
     if (!lim.n_bytes)
         lim.n_bytes = N_BYTES;
     return lim;
@@ -298,6 +300,8 @@ static ingle_status gate_open(struct gate *g, bool object)
     if (g->depth >= (size_t)g->lim.depth)
         return err_set(g->err, INGLE_LIMIT, "json: nesting of %zu at byte %zu, the limit is %d",
                        g->depth + 1, g->pos, g->lim.depth);
+    if (object && ++g->n_objects > g->lim.n_objects)
+        return err_set(g->err, INGLE_LIMIT, "json: more than %zu objects", g->lim.n_objects);
     if (!mem_grow(&g->level, &g->cap_level, g->depth + 1, sizeof *g->level))
         return gate_nomem(g);
     g->level[g->depth++] = (struct level){object, g->n_keys, g->text.n};

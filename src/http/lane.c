@@ -25,11 +25,36 @@
 
 /* What takes a few milliseconds; and by how much the thread for more stands back. */
 enum { SMALL_BODY = 64 * 1024, LARGE_NICE = 5, ASIDE_NICE = 10, MOST_ASIDE = 4 };
+enum { TRIM_BYTES = 256 * 1024 }; /* of bodies */
 static const uint64_t ASIDE_NS = 1000000000;
 
 static void stand_back(int tid, int nice)
 {
     (void)setpriority(PRIO_PROCESS, (id_t)tid, getpriority(PRIO_PROCESS, 0) + nice);
+}
+
+/* Not the thread for large bodies: while it gives memory back the allocator keeps everybody waiting
+ * (60 ms of computing for 200 MB in small pieces), and that thread stands back on a busy
+ * machine.  Sync: http->lock */
+static void ask_trim(struct http *h)
+{
+    struct http_lane *lane = &h->lane[0];
+    lane->trim = true;
+    pthread_cond_signal(&lane->wake);
+}
+
+/* The worker's last request is over.  What a large body becomes is many times as large, and the
+ * allocator keeps it: it is told when nothing more waits.  Sync: http->lock */
+static void end_request(struct http_worker *w)
+{
+    struct http_lane *lane = w->lane;
+    w->began = 0;
+    lane->n_done += lane->large ? w->n_body : 0;
+    w->n_body = 0;
+    if (lane->n_done < TRIM_BYTES || lane->first)
+        return;
+    lane->n_done = 0;
+    ask_trim(lane->http);
 }
 
 /* The next request; NULL: there will be none for this worker. */
@@ -38,7 +63,7 @@ static struct http_exchange *take(struct http_worker *w)
     struct http_lane *lane = w->lane;
     struct http *h = lane->http;
     pthread_mutex_lock(&h->lock);
-    w->began = 0;
+    end_request(w);
     while (!w->aside && !lane->first && !lane->stop) {
         const bool trim = lane->trim;
         lane->trim = false;
@@ -56,6 +81,7 @@ static struct http_exchange *take(struct http_worker *w)
         lane->n--;
         lane->n_bytes -= x->n_body;
         w->began = clock_now();
+        w->n_body = x->n_body;
     }
     if (x && !lane->first)
         lane->last = NULL;
@@ -222,14 +248,9 @@ enum http_lane_answer http_lane_put(struct http_exchange *x, double *retry)
     return answer;
 }
 
-/* Not the thread for large bodies: while it gives memory back the allocator keeps everybody waiting
- * (60 ms of computing for 200 MB in small pieces), and that thread stands back on a busy
- * machine. */
 void http_lane_trim(struct http *h)
 {
-    struct http_lane *lane = &h->lane[0];
     pthread_mutex_lock(&h->lock);
-    lane->trim = true;
-    pthread_cond_signal(&lane->wake);
+    ask_trim(h);
     pthread_mutex_unlock(&h->lock);
 }

@@ -14,6 +14,7 @@ struct http_worker {
     pthread_t thread;
     int tid;        /* 0: not known yet */
     uint64_t began; /* ns, with the request at hand; 0: there is none */
+    size_t n_body;  /* bytes of the last request */
     bool aside;     /* it ends with that request */
     bool over;      /* it can be joined at once */
 };
@@ -29,6 +30,7 @@ struct http_lane {
     bool stop, trim;       /* trim: the allocator's memory is to be given back */
     int n;                 /* requests that wait, */
     size_t n_bytes;        /* ... and their bodies */
+    size_t n_done;         /* bytes of bodies that are over since memory was given back */
     double byte_seconds;   /* what a byte takes, of late */
 };
 

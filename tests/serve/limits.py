@@ -107,6 +107,18 @@ class Sizes(Metered):
         self.refused(b'{"a":[' + b"1," * 2000000 + b"1]}", "2000000")
         self.refused(json.dumps({str(i): 1 for i in range(100000)}).encode(), "messages")
         self.refused(json.dumps({str(i): 1 for i in range(100001)}).encode(), "100000 keys")
+        self.refused(b'{"a":[' + b"{}," * 249998 + b"{}]}", "messages")
+        self.refused(b'{"a":[' + b"{}," * 249999 + b"{}]}", "250000 objects")
+
+    @unittest.skipIf(SANITIZED, "a sanitizer keeps what is freed")
+    def test_memory_comes_back(self):
+        """What a body becomes while it is read, which is many times as large."""
+        def megabytes():
+            with open(f"/proc/{self.server.process.pid}/status") as f:
+                return int(re.search(r"VmRSS:\s+(\d+)", f.read())[1]) / 1024
+        before = megabytes()
+        self.refused(b'{"a":[' + b"{}," * 240000 + b"{}]}", "messages")  # 180 MB
+        until(lambda: megabytes() < before + 60)
 
     def test_counts(self):
         tool = {"type": "function", "function": {"name": "f"}}
@@ -123,8 +135,8 @@ class Sizes(Metered):
                 self.assertTrue(status_of(answer) == 200 or b"the context holds" in answer, answer[:300])
             self.refused({**body, key: over}, key)
         limits = self.server.get("/props")[2]["limits"]
-        self.assertEqual([limits[k] for k in ("json_depth", "json_values", "json_keys", "messages", "tools", "stop",
-                                              "logit_bias", "n", "top_logprobs")], [64, 2000000, 100000, 100000, 256, 64, 1024, 16, 20])
+        self.assertEqual([limits[k] for k in ("json_depth", "json_values", "json_keys", "json_objects", "messages", "tools", "stop",
+                                              "logit_bias", "n", "top_logprobs")], [64, 2000000, 100000, 250000, 100000, 256, 64, 1024, 16, 20])
 
     def test_bad_images_are_refused(self):
         for url in ("data:image/png;base64,AAAA", "http://127.0.0.1:9/x.png"):

@@ -128,6 +128,11 @@ static void limits_hold_exactly(void **state)
     assert_int_equal(json_gate(three, sizeof three - 1, &keys, &err), INGLE_LIMIT);
     assert_string_equal(err.msg, "json: an object with more than 2 keys at byte 18");
 
+    const struct json_limits objects = {.n_objects = 2};
+    assert_int_equal(json_gate("[{},[],{}]", 10, &objects, NULL), INGLE_OK);
+    assert_int_equal(json_gate("[{},{\"a\":{}}]", 13, &objects, &err), INGLE_LIMIT);
+    assert_string_equal(err.msg, "json: more than 2 objects");
+
     const struct json_limits bytes = {.n_bytes = 3};
     assert_int_equal(json_gate("[1]", 3, &bytes, NULL), INGLE_OK);
     assert_int_equal(json_gate("[1] ", 4, &bytes, &err), INGLE_LIMIT);
