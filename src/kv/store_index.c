@@ -4,6 +4,7 @@
 #include "base/mem.h"
 #include "kv/key.h"
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -172,14 +173,15 @@ const struct kv_entry *kv_index_deepest(const struct kv_index *x, struct kv_key 
 }
 
 /* What is lost with a file, for what it takes: tokens to compute again a byte, less the
- * longer nobody asked.  A file whose parent is gone is of no use. */
+ * longer nobody asked.  A file whose parent is gone is of no use.  What a clock that was ahead has
+ * dated would not age for as long: it is as old as it is in the future. */
 static double value(const struct kv_index *x, const struct kv_entry *e, int64_t now)
 {
-    const int64_t age = now > e->used ? now - e->used : 0;
+    const double age = fabs((double)now - (double)e->used);
     const bool may_be_good = e->state == KV_ENTRY_READY || e->state == KV_ENTRY_AWAY;
     if (!may_be_good || (e->from && !kv_index_parent(x, e)))
-        return -(double)age - 1;
-    return (double)(e->length - e->from) / (double)e->bytes / (double)(age + FRESH_S);
+        return -age - 1;
+    return (double)(e->length - e->from) / (double)e->bytes / (age + FRESH_S);
 }
 
 const struct kv_entry *kv_index_victim(const struct kv_index *x, int64_t now)

@@ -13,7 +13,9 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <float.h>
 #include <limits.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,6 +23,7 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
+#include <time.h>
 #include <unistd.h>
 #define XXH_STATIC_LINKING_ONLY /* the state of a hash on the stack */
 #include <xxhash.h>
@@ -216,12 +219,13 @@ ingle_status model_packed_map(const char *path, const struct packed_want *w,
 
 /* ---- room ---- */
 
-struct old { char name[PACKED_NAME_BYTES + 4]; uint64_t bytes; int64_t used; };
+/* age: in seconds; what a clock that was ahead has dated is as old as it is in the future. */
+struct old { char name[PACKED_NAME_BYTES + 4]; uint64_t bytes; double age; };
 
 static int by_use(const void *a, const void *b)
 {
     const struct old *x = a, *y = b;
-    return (x->used > y->used) - (x->used < y->used);
+    return (x->age < y->age) - (x->age > y->age); /* the oldest first */
 }
 
 /* Files that may go for this one: the user's own, and nobody uses them.  *kept_bytes: what the
@@ -230,6 +234,7 @@ static struct old *old_files(int dir, const char *own, size_t *n, uint64_t *kept
 {
     struct old *list = NULL;
     size_t cap = 0;
+    const time_t now = time(NULL);
     DIR *d = file_list(dir);
     *n = 0;
     *kept_bytes = 0;
@@ -246,7 +251,7 @@ static struct old *old_files(int dir, const char *own, size_t *n, uint64_t *kept
         struct old *o = &list[(*n)++];
         snprintf(o->name, sizeof o->name, "%.51s", e->d_name); /* it is of this length */
         o->bytes = (uint64_t)st.st_blocks * 512;
-        o->used = is_temporary(e->d_name) ? 0 : (int64_t)st.st_mtime;
+        o->age = is_temporary(e->d_name) ? DBL_MAX : fabs(difftime(now, st.st_mtime));
     }
     if (d)
         closedir(d);

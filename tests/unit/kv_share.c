@@ -268,12 +268,14 @@ static void a_directory_may_appear_late(void **state)
 static void clocks_may_differ(void **state)
 {
     (void)state;
-    static const long ahead[] = {7200, -7200};
-    for (size_t k = 0; k < 2; k++) {
+    static const struct {
+        long ahead, used;
+    } cases[] = {{7200, -3600}, {-7200, -3600}, {0, 3600}};
+    for (size_t k = 0; k < 3; k++) {
         struct depot *d = depot_open(1 << 20);
         char tmp[128];
         kv_store_close(d->store);
-        atomic_store(&clock_ahead_s, ahead[k]);
+        atomic_store(&clock_ahead_s, cases[k].ahead);
         snprintf(tmp, sizeof tmp, "%s/.ingle-1-1.tmp", d->dir);
         const int fd = __real_open(tmp, O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
         assert_true(fd >= 0);
@@ -285,12 +287,13 @@ static void clocks_may_differ(void **state)
         kv_store_flush(d->store);
         int n = depot_files(d, NULL, NULL);
         assert_int_equal(n, 2);
-        /* the first one was used an hour ago, by the clock that dates files */
+        /* the first one was used an hour ago, by the clock that dates files, or by one that was
+         * ahead for a while */
         DIR *dir = opendir(d->dir);
         for (const struct dirent *e; (e = __real_readdir(dir));)
             if (strstr(e->d_name, ".kv")) {
-                const struct timespec then[2] = {{.tv_sec = __real_time(NULL) - 3600},
-                                                 {.tv_sec = __real_time(NULL) - 3600}};
+                const time_t used = __real_time(NULL) + cases[k].used;
+                const struct timespec then[2] = {{.tv_sec = used}, {.tv_sec = used}};
                 assert_int_equal(utimensat(dirfd(dir), e->d_name, then, 0), 0);
             }
         closedir(dir);

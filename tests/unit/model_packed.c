@@ -369,6 +369,30 @@ static void what_does_not_fit_is_not_written(void **state)
     assert_non_null(strstr(said, "cannot make the directory"));
 }
 
+/* A file that a clock far ahead has dated is no younger than the others. */
+static void the_oldest_one_goes_first(void **state)
+{
+    (void)state;
+    char path[512], other[600], *bytes;
+    size_t n;
+    struct stat st;
+    struct ingle_engine_info info;
+    start(nano, &write_it, &info);
+    assert_int_equal(files(path), 1);
+    assert_int_equal(file_slurp(path, 64 << 20, &bytes, &n, NULL), INGLE_OK);
+    snprintf(other, sizeof other, "%s/%032x.packed", dir, 1);
+    assert_int_equal(unit_write(other, bytes, n, NULL), INGLE_OK);
+    mem_free(bytes);
+    const struct timespec ahead = {.tv_sec = time(NULL) + 1000000};
+    assert_int_equal(utimensat(AT_FDCWD, other, (struct timespec[2]){ahead, ahead}, 0), 0);
+    assert_int_equal(stat(path, &st), 0);
+    const struct start two = {.write = true, .bytes = 2 * (uint64_t)st.st_blocks * 512};
+    start(moe, &two, &info);
+    assert_true(info.packed);
+    assert_int_not_equal(access(other, F_OK), 0);
+    assert_int_equal(access(path, F_OK), 0);
+}
+
 /* As a full disk would: the child may write no byte of a file. */
 static void a_full_disk_is_a_report(void **state)
 {
@@ -731,6 +755,7 @@ int main(void)
         TEST(damaged_files_cost_a_start),
         TEST(each_file_belongs_to_its_model),
         TEST(what_does_not_fit_is_not_written),
+        TEST(the_oldest_one_goes_first),
         TEST(a_full_disk_is_a_report),
         TEST(a_killed_writer_leaves_nothing_that_is_used),
         TEST(one_process_writes),
