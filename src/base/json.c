@@ -57,7 +57,7 @@ static struct json_limits with_defaults(const struct json_limits *given)
     if (!lim.n_keys)
         lim.n_keys = lim.n_values;
     if (!lim.n_objects)
-        lim.n_objects = lim.n_values;
+        lim.n_objects = JSON_OBJECTS;
     if (!lim.n_bytes)
         lim.n_bytes = N_BYTES;
     return lim;

@@ -3,8 +3,8 @@
  *
  * json_gate() reads the text once and refuses what the library would let through or
  * resolve silently: ill-formed UTF-8, nesting beyond the limit, more values, keys or
- * objects than the limits, duplicate keys in one object, numbers outside the JSON grammar, raw control
- * characters, a NUL in a key, anything but white space behind the value.  json_parse() is
+ * objects than the limits, duplicate keys in one object, numbers outside the JSON grammar, raw
+ * control characters, a NUL in a key, anything but white space behind the value.  json_parse() is
  * gate + json-c.  Integers beyond 64 bits come as doubles
  * that print as their digits.  What the gate lets through and json-c bends: numbers beyond
  * double become infinite, a lone surrogate becomes U+FFFD.
@@ -18,11 +18,13 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+enum { JSON_OBJECTS = 250000 };
+
 struct json_limits {
     int depth;         /* 0: 64 */
     size_t n_values;   /* 0: 16 million */
     size_t n_keys;     /* of one object; 0: as many as values */
-    size_t n_objects;  /* each takes about 800 bytes; 0: as many as values */
+    size_t n_objects;  /* each takes about 800 bytes; 0: JSON_OBJECTS */
     size_t n_bytes;    /* 0: 1 GiB */
     bool (*stop)(void *arg); /* NULL, or asked every few milliseconds: true is INGLE_CANCEL */
     void *arg;

@@ -227,7 +227,8 @@ static ingle_status st_tile(struct st *st)
 
 static ingle_status st_header(struct st *st, const char *text, size_t n)
 {
-    static const struct json_limits limits = {.depth = MAX_DEPTH};
+    static const struct json_limits limits = {.depth = MAX_DEPTH,
+                                              .n_objects = MAX_TENSORS + 2};
     struct json_object *root;
     while (n && text[n - 1] == ' ')
         n--;

@@ -71,7 +71,7 @@ static void put_limits(struct str *out)
     write_member_int(out, "json_depth", REQUEST_MAX_DEPTH);
     write_member_int(out, "json_values", REQUEST_MAX_VALUES);
     write_member_int(out, "json_keys", REQUEST_MAX_KEYS);
-    write_member_int(out, "json_objects", REQUEST_MAX_OBJECTS);
+    write_member_int(out, "json_objects", JSON_OBJECTS);
     write_member_int(out, "messages", REQUEST_MAX_MESSAGES);
     write_member_int(out, "tools", REQUEST_MAX_TOOLS);
     write_member_int(out, "stop", REQUEST_MAX_STOPS);

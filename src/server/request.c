@@ -87,7 +87,6 @@ struct json_object *request_body(const char *text, size_t n, struct fault *f)
     const struct json_limits limits = {.depth = REQUEST_MAX_DEPTH,
                                        .n_values = REQUEST_MAX_VALUES,
                                        .n_keys = REQUEST_MAX_KEYS,
-                                       .n_objects = REQUEST_MAX_OBJECTS,
                                        .stop = request_is_over,
                                        .arg = f};
     struct json_object *o = NULL;

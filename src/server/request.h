@@ -62,8 +62,7 @@ void request_fault_from(struct fault *f, ingle_status s, const char *param, cons
 enum {
     REQUEST_MAX_DEPTH = 64, /* of the body's JSON, with ... */
     REQUEST_MAX_VALUES = 2000000,
-    REQUEST_MAX_KEYS = 100000,    /* in one object */
-    REQUEST_MAX_OBJECTS = 250000, /* 200 MB; REQUEST_MAX_MESSAGES, each with a part, fit */
+    REQUEST_MAX_KEYS = 100000, /* in one object */
     REQUEST_MAX_MESSAGES = 100000,
     REQUEST_MAX_TOOLS = 256,
     REQUEST_MAX_TOOL_NAME = 256, /* in every dialect */

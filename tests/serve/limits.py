@@ -113,12 +113,15 @@ class Sizes(Metered):
     @unittest.skipIf(SANITIZED, "a sanitizer keeps what is freed")
     def test_memory_comes_back(self):
         """What a body becomes while it is read, which is many times as large."""
-        def megabytes():
+        def megabytes(which):
             with open(f"/proc/{self.server.process.pid}/status") as f:
-                return int(re.search(r"VmRSS:\s+(\d+)", f.read())[1]) / 1024
-        before = megabytes()
+                return int(re.search(which + r":\s+(\d+)", f.read())[1]) / 1024
+        before = megabytes("VmRSS")
         self.refused(b'{"a":[' + b"{}," * 240000 + b"{}]}", "messages")  # 180 MB
-        until(lambda: megabytes() < before + 60)
+        call = {"id": "c", "type": "function", "function": {"name": "f", "arguments": json.dumps({"a": [{}] * 1200000})}}
+        self.refused({"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "tool_calls": [call]}]}, "context")
+        until(lambda: megabytes("VmRSS") < before + 60)
+        self.assertLess(megabytes("VmHWM"), before + 600)  # those of the call alone would take 900
 
     def test_counts(self):
         tool = {"type": "function", "function": {"name": "f"}}

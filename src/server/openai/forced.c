@@ -50,8 +50,7 @@ static void take_schema(struct chat_request *r, struct json_object *schema, cons
                         struct fault *f)
 {
     static const struct json_limits limits = {
-        .depth = REQUEST_MAX_DEPTH, .n_values = REQUEST_MAX_VALUES, .n_keys = REQUEST_MAX_KEYS,
-        .n_objects = REQUEST_MAX_OBJECTS};
+        .depth = REQUEST_MAX_DEPTH, .n_values = REQUEST_MAX_VALUES, .n_keys = REQUEST_MAX_KEYS};
     struct json_object *parsed = NULL;
     struct str text;
     if (f->kind || (request_is_text(schema) && !json_object_get_string_len(schema)))

@@ -504,8 +504,7 @@ void openai_read_messages(struct chat_request *r, struct json_object *body,
 static struct json_object *schema_of(struct json_object *v)
 {
     static const struct json_limits limits = {
-        .depth = REQUEST_MAX_DEPTH, .n_values = REQUEST_MAX_VALUES, .n_keys = REQUEST_MAX_KEYS,
-        .n_objects = REQUEST_MAX_OBJECTS};
+        .depth = REQUEST_MAX_DEPTH, .n_values = REQUEST_MAX_VALUES, .n_keys = REQUEST_MAX_KEYS};
     struct json_object *o = NULL;
     if (json_object_is_type(v, json_type_object))
         return json_object_get(v);
