@@ -166,8 +166,11 @@ int main(int argc, char **argv)
         cli_help_all(stderr);
         return CLI_USAGE;
     }
-    if (strcmp(argv[1], "--version") == 0 || strcmp(argv[1], "version") == 0)
-        return printf("ingle %s\n", ingle_version()) < 0 || fflush(stdout);
+    if (strcmp(argv[1], "--version") == 0 || strcmp(argv[1], "version") == 0) {
+        struct cli none = {0};
+        printf("ingle %s\n", ingle_version());
+        return cli_flush(&none);
+    }
     if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0 ||
         strcmp(argv[1], "--help-all") == 0 || strcmp(argv[1], "help") == 0) {
         struct cli none = {0};

@@ -648,7 +648,7 @@ class Commands(unittest.TestCase):
                 self.refuses("eval", "-m", d, "--tokens", f"{golden}/golden.safetensors", says=says)
 
     def test_full_disk(self):
-        for args in (["run", "-q", "hello"], ["help"], ["inspect"], ["tokenize", "x"]):
+        for args in (["run", "-q", "hello"], ["help"], ["--version"], ["inspect"], ["tokenize", "x"]):
             with open("/dev/full", "w") as full:
                 r = subprocess.run([INGLE, *args], stdout=full, stderr=subprocess.PIPE, text=True, timeout=300)
             self.assertEqual(r.returncode, 1, args)
