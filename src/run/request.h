@@ -120,6 +120,7 @@ struct engine_lane {
     struct engine_answer **item; /* ... whose work it is */
     int64_t n_rows;              /* of row[] and who[] */
     int64_t n;                   /* of work[] and item[] */
+    int64_t n_wanted;            /* of these, whose logits are wanted; the others are behind them */
     int64_t n_answers, prompt_rows, most; /* in the step */
     bool dropped;                /* drafts without which the step is to be tried again */
     struct ingle_request *owner; /* the step is its alone, or most of it is its prompt; or NULL */
@@ -130,6 +131,7 @@ struct engine_flight {
     struct engine_lane lane;
     uint64_t began;
     double rounds;                  /* engine_drafts_rounds() then */
+    int64_t chunk_rows;             /* of prompts of which nothing comes back */
     struct sched_draft_step drafts; /* as it was planned */
 };
 

@@ -39,6 +39,8 @@ struct ingle_scheduler {
     struct engine_flight flight[SESSION_MOST_FLIGHTS]; /* [n_flights] */
     int n_flights;               /* steps that may be under way at stages together; 0: none */
     bool grounded;               /* the next step is for all */
+    bool beside;                 /* prompts have rows in them, too, ... */
+    int n_beside;                /* ... in so many more until their way is chosen again */
     struct sched_flights flights; /* whether others may be */
     uint64_t landed;             /* clock_now(): the last one; ... */
     double landed_rounds;        /* ... engine_drafts_rounds() then */

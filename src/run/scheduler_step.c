@@ -143,13 +143,20 @@ static void list_rows(struct ingle_scheduler *s, struct engine_lane *l, int64_t 
     }
 }
 
-/* Answers come first, so that prompts cannot take their pages. */
+static int turn_of(const struct sched_row *row)
+{
+    return row->answers ? 0 : row->n == row->pending ? 1 : 2;
+}
+
+/* Answers come first, so that prompts cannot take their pages; prompts that do not end now last. */
 static void add_planned(struct engine_lane *l)
 {
-    for (int answers = 1; answers >= 0; answers--)
+    for (int turn = 0; turn < 3; turn++) {
+        l->n_wanted = l->n;
         for (int64_t i = 0; i < l->n_rows; i++)
-            if (l->row[i].n && l->row[i].answers == (answers == 1))
+            if (l->row[i].n && turn_of(&l->row[i]) == turn)
                 add_work(l, i);
+    }
     find_owner(l);
 }
 
@@ -527,11 +534,13 @@ static struct sched_load load_of(const struct engine_lane *l, bool answers, bool
     return sched_load_of(l->row, l->n_rows, answers, prompts);
 }
 
-/* Prompts and answers of a mixed step divide its time by what answers alone take. */
-static void count_step(struct ingle_scheduler *s, const struct engine_lane *l, double seconds)
+/* Prompts and answers of a mixed step divide its time by what answers alone take.  f: it was that
+ * one, or NULL. */
+static void count_step(struct ingle_scheduler *s, const struct engine_lane *l,
+                       const struct engine_flight *f, double seconds)
 {
     struct ingle_scheduler_status *t = &s->status;
-    int64_t n_answers = 0, prompt_rows = 0;
+    int64_t n_answers = 0, prompt_rows = f ? f->chunk_rows : 0;
     for (int64_t i = 0; i < l->n; i++) {
         const struct session_work *w = &l->work[i];
         if (!l->item[i]->r) /* it has left */
@@ -540,7 +549,9 @@ static void count_step(struct ingle_scheduler *s, const struct engine_lane *l, d
             w->n_done + w->n_beside;
         sched_queue_serve(&l->item[i]->r->ticket, w->n_done);
     }
-    const double alone = n_answers ? sched_pace_answers(&s->pace, load_of(l, true, false)) : 0;
+    const double alone = !n_answers ? 0
+                         : f        ? sched_cost_of(&s->pace.flown, load_of(l, true, false))
+                                    : sched_pace_answers(&s->pace, load_of(l, true, false));
     const double prompts = !prompt_rows ? 0 : seconds > alone ? seconds - alone : 0;
     t->n_steps++;
     t->n_step_rows += n_answers + prompt_rows;
@@ -737,7 +748,7 @@ static double step_between(struct ingle_scheduler *s)
         return 0;
     }
     pthread_mutex_lock(&s->lock);
-    count_step(s, l, seconds_since(began));
+    count_step(s, l, NULL, seconds_since(began));
     s->step_began = clock_now();
     pthread_mutex_unlock(&s->lock);
     engine_drafts_step(s, l, st ? 0 : seconds_since(began));
@@ -837,25 +848,35 @@ static void step_ends(struct ingle_scheduler *s, ingle_status st, double seconds
     s->owner = NULL;
     s->step_began = 0;
     if (!st || st == INGLE_NUMERIC)
-        count_step(s, &s->step, seconds);
+        count_step(s, &s->step, NULL, seconds);
     pthread_mutex_unlock(&s->lock);
 }
 
-/* ---- steps that are under way together: answers alone, while layers lie at stages ---- */
+/* ---- steps that are under way together, while layers lie at stages ---- */
 
-/* Answers that have a step or could have one; 0: prompts do, too, so steps are for all. */
-static int64_t count_fliers(const struct ingle_scheduler *s)
+/* A network sees the rows of a prompt in its order; a picture's are one step. */
+static bool rides(const struct ingle_scheduler *s, const struct engine_answer *a)
 {
-    int64_t n = 0;
+    int64_t n_whole;
+    (void)session_whole_next(a->session.s, &n_whole);
+    return !n_whole && !wants_prompt_logprobs(a) && !session_runner_draft(s->e->runner);
+}
+
+/* Groups of answers that have a step each, or could have one, one with a prompt alone beside them;
+ * beside: prompts have rows in them.  Below 2: steps are for all. */
+static int64_t count_groups(const struct ingle_scheduler *s, bool beside, int64_t *n_answers)
+{
+    int64_t n_prompts = 0;
+    *n_answers = 0;
     for (int64_t i = 0; i < s->o.max_running; i++) {
         const struct engine_answer *a = &s->slot[i];
         if (!takes_part(a) || engine_is_held(a->r))
             continue;
-        if (a->state == ENGINE_ANSWER_PROMPT)
+        if (a->state == ENGINE_ANSWER_PROMPT && (!beside || !rides(s, a)))
             return 0;
-        n++;
+        *(a->state == ENGINE_ANSWER_PROMPT ? &n_prompts : n_answers) += 1;
     }
-    return n;
+    return num_min(*n_answers + (*n_answers && n_prompts), s->n_flights);
 }
 
 /* A network's rounds are shared by answers of one step. */
@@ -869,16 +890,17 @@ static bool may_fly(struct ingle_scheduler *s)
     pthread_mutex_lock(&s->lock);
     const bool may = !s->closing && !s->calls;
     pthread_mutex_unlock(&s->lock);
-    return may && !s->grounded && flies_well(s);
+    return may && !s->grounded && flies_well(s) && (!s->beside || s->n_beside > 0);
 }
 
-/* The most urgent ones stay. */
+/* Prompts, and the most urgent answers. */
 static void keep_some(struct engine_lane *l, int64_t most)
 {
-    while (l->n_rows > most) {
-        int64_t least = 0;
-        for (int64_t i = 1; i < l->n_rows; i++)
-            if (l->row[i].priority <= l->row[least].priority)
+    for (int64_t n = count_answers(l); n > most; n--) {
+        int64_t least = -1;
+        for (int64_t i = 0; i < l->n_rows; i++)
+            if (l->row[i].answers &&
+                (least < 0 || l->row[i].priority <= l->row[least].priority))
                 least = i;
         for (int64_t i = least; i + 1 < l->n_rows; i++) {
             l->row[i] = l->row[i + 1];
@@ -886,6 +908,29 @@ static void keep_some(struct engine_lane *l, int64_t most)
         }
         l->n_rows--;
     }
+}
+
+/* Prompts of which nothing comes back go on at once: stages compute in the order of the steps. */
+static void leave_chunks(struct ingle_scheduler *s, struct engine_flight *f)
+{
+    struct engine_lane *l = &f->lane;
+    int64_t n_draws = 0;
+    f->chunk_rows = 0;
+    for (int64_t k = l->n_wanted; k < l->n; k++) {
+        struct engine_answer *a = l->item[k];
+        engine_media_used(s->e, a->session.s, false);
+        a->step_rows = 0;
+        if (!l->work[k].n_done) { /* it has too few pages */
+            s->grounded = true;
+            continue;
+        }
+        f->chunk_rows += l->work[k].n_done;
+        pthread_mutex_lock(&s->lock);
+        sched_queue_serve(&a->r->ticket, l->work[k].n_done);
+        pthread_mutex_unlock(&s->lock);
+        take_result(s, &n_draws, a, &l->work[k], NULL);
+    }
+    l->n = l->n_wanted;
 }
 
 /* A step of so many answers.  False: there is none. */
@@ -898,7 +943,7 @@ static bool send_flight(struct ingle_scheduler *s, int i, int64_t most)
     struct err err;
     list_rows(s, l, rows);
     keep_some(l, most);
-    sched_step_plan(l->row, l->n_rows, &room, 0);
+    sched_pace_plan_flight(&s->pace, l->row, l->n_rows, &room);
     add_planned(l);
     if (!l->n)
         return false;
@@ -908,8 +953,12 @@ static bool send_flight(struct ingle_scheduler *s, int i, int64_t most)
     f->began = clock_now();
     f->rounds = engine_drafts_rounds(s);
     engine_drafts_away(s, &f->drafts);
-    if (!session_fly(s->e->runner, i, l->work, l->n, &err) && session_flies(s->e->runner, i))
+    if (!session_fly(s->e->runner, i, l->work, l->n, &err) && session_flies(s->e->runner, i)) {
+        s->n_beside--;
+        count_ways(s, l);
+        leave_chunks(s, f);
         return true;
+    }
     end_items(s, l);
     s->grounded = true; /* what cannot be is said by the step for all */
     return false;
@@ -932,12 +981,14 @@ static void land_flight(struct ingle_scheduler *s, int i)
                  took = fmax(0, all - (rounds - (later ? f->rounds : s->landed_rounds)));
     sched_flights_note(&s->flights, true, l->n, all);
     pthread_mutex_lock(&s->lock);
-    count_step(s, l, took);
+    count_step(s, l, f, took);
     s->step_began = s->landed = s->answered = clock_now();
     pthread_mutex_unlock(&s->lock);
     s->landed_rounds = rounds;
+    if (!st) /* one alone is at one process after the other */
+        sched_pace_note_flight(&s->pace, l->row, l->n_rows, later ? took / s->n_flights : took);
     engine_drafts_back(s, &f->drafts);
-    engine_drafts_step(s, l, took);
+    engine_drafts_step(s, l, f->chunk_rows ? 0 : took);
     for (int64_t k = 0; k < l->n; k++) /* room for it is made when no other step is under way */
         if (!l->work[k].n_done && !l->work[k].failed)
             s->grounded = l->item[k]->again = true;
@@ -954,22 +1005,26 @@ static bool move_flights(struct ingle_scheduler *s, bool *moved)
             land_flight(s, i);
             *moved = true;
         }
-        const int64_t n = may_fly(s) ? count_fliers(s) : 0, groups = num_min(n, s->n_flights);
-        if (!session_flies(s->e->runner, i) && n > 1 && i < groups)
+        int64_t n;
+        const int64_t groups = may_fly(s) ? count_groups(s, s->beside, &n) : 0;
+        if (!session_flies(s->e->runner, i) && groups > 1 && i < groups)
             *moved = send_flight(s, i, num_div_up(n, groups)) || *moved;
         flies = flies || session_flies(s->e->runner, i);
     }
     return flies;
 }
 
-/* False: no step was under way with another one. */
-static bool fly(struct ingle_scheduler *s)
+/* beside: prompts have rows in them.  False: no step was under way with another one. */
+static bool fly(struct ingle_scheduler *s, bool beside)
 {
+    enum { BESIDE = 64 };
     bool any = false, moved;
-    if (!s->n_flights || count_fliers(s) < 2 || !flies_well(s))
+    int64_t n;
+    s->beside = beside;
+    s->n_beside = BESIDE;
+    if (count_groups(s, beside, &n) < 2 || !may_fly(s))
         return false;
     s->step.n = s->between.n = 0; /* whom nobody is to end because of them */
-    s->grounded = false;
     pthread_mutex_lock(&s->lock);
     s->step_began = s->landed = clock_now();
     pthread_mutex_unlock(&s->lock);
@@ -988,7 +1043,7 @@ static bool fly(struct ingle_scheduler *s)
     pthread_mutex_lock(&s->lock);
     s->step_began = 0;
     pthread_mutex_unlock(&s->lock);
-    return any && !s->grounded;
+    return any;
 }
 
 bool engine_step(struct ingle_scheduler *s)
@@ -998,11 +1053,19 @@ bool engine_step(struct ingle_scheduler *s)
     if (engine_encode_next(s))
         return true;
     const bool drew = draw_masked(s);
-    if (fly(s))
+    const bool grounded = s->grounded;
+    int64_t n;
+    s->grounded = false;
+    if (!grounded && fly(s, false))
         return true;
-    const bool could_fly = s->n_flights && count_fliers(s) > 1;
+    const bool could_fly = count_groups(s, false, &n) > 1;
     const uint64_t planned = clock_now();
+    s->pace.flights = grounded || s->grounded ? 0 : count_groups(s, true, &n);
     const enum sched_way way = make_step(s);
+    if (way == SCHED_FLYING) {
+        s->grounded = !fly(s, true) || s->grounded;
+        return true;
+    }
     const uint64_t began = clock_now();
     if (!l->n && drew)
         return true;

@@ -5,7 +5,9 @@
  * Together: rows of prompts in the answers' step.  As long as a step is bound by reading
  * weights they cost little; but few rows cannot share experts, nor keys and values of a long
  * past.  Between: large steps of prompts that stop for the answers' steps.  Whichever computes
- * more rows in a second, by what is known of both; now and then the other one is tried.
+ * more rows in a second, by what is known of both; now and then the other one is tried.  Where
+ * steps of some of the answers each are under way side by side, together means with these: more
+ * processes compute at a time.
  */
 #include "sched/sched.h"
 
@@ -84,14 +86,14 @@ static bool take_whole(struct sched_row *row, int64_t n)
 }
 
 /* As many rows of prompts as fit into `seconds`; least is what to take if not even one does. */
-static void plan_within(const struct sched_pace *p, struct sched_row *row, int64_t n,
+static void plan_within(const struct sched_cost *cost, struct sched_row *row, int64_t n,
                         const struct sched_room *room, double seconds, int64_t least)
 {
     int64_t low = least, high = room->rows;
     while (low < high) {
         const int64_t rows = low + (high - low + 1) / 2;
         sched_step_plan(row, n, room, rows);
-        if (sched_cost_most(&p->beside, sched_load_of(row, n, true, true)) <= seconds)
+        if (sched_cost_most(cost, sched_load_of(row, n, true, true)) <= seconds)
             low = rows;
         else
             high = rows - 1;
@@ -164,22 +166,36 @@ static double rate(int64_t rows, double extra)
     return rows > 0 ? (double)rows / (extra > 1e-9 ? extra : 1e-9) : 0;
 }
 
+/* The same of steps under way side by side, which take what the slowest process takes. */
+static double flown_rate(const struct sched_pace *p, struct sched_load answers)
+{
+    const struct sched_load one = {.rows = num_div_up(answers.rows, p->flights),
+                                   .context = answers.context / p->flights};
+    struct sched_load all = one;
+    if (!p->flown.n_seen || !p->flown_rows)
+        return 1e300;
+    all.rows += p->flown_rows;
+    return rate(p->flown_rows, sched_cost_of(&p->flown, all) - sched_cost_of(&p->flown, one));
+}
+
 static enum sched_way plan_both(struct sched_pace *p, struct sched_row *row, int64_t n,
                                 const struct sched_room *room, double alone)
 {
     int64_t wanted = 0;
     for (int64_t i = 0; i < n; i++)
         wanted += row[i].answers ? 0 : row[i].pending;
-    plan_within(p, row, n, room, target(p, alone), p->can_stop ? 0 : 1);
-    const bool whole = take_whole(row, n);
+    plan_within(&p->beside, row, n, room, target(p, alone), p->can_stop ? 0 : 1);
+    const bool whole = take_whole(row, n), flies = p->flights > 1 && !whole;
+    const enum sched_way with = flies ? SCHED_FLYING : SCHED_TOGETHER;
     if (!p->can_stop)
-        return SCHED_TOGETHER;
+        return with;
     const struct sched_load prompts = sched_load_of(row, n, false, true);
     const double both = sched_cost_of(&p->beside, sched_load_of(row, n, true, true));
     const bool late = whole && both > target(p, alone);
     if (prompts.rows == wanted && !late)
-        return SCHED_TOGETHER;
-    const double together = rate(prompts.rows, both - alone);
+        return with;
+    const struct sched_load answers = sched_load_of(row, n, true, false);
+    const double together = flies ? flown_rate(p, answers) : rate(prompts.rows, both - alone);
     const int64_t rows = rows_between(p, row, n, room->rows);
     const struct sched_load large = {.rows = rows, .context = rows * middle(row, n)};
     const double between = p->apart.n_seen ? rate(rows, sched_cost_of(&p->apart, large)) : 1e300;
@@ -193,7 +209,7 @@ static enum sched_way plan_both(struct sched_pace *p, struct sched_row *row, int
         apart = true;
     }
     if (!apart)
-        return SCHED_TOGETHER;
+        return with;
     struct sched_room all = *room;
     sched_step_plan(row, n, &all, rows);
     (void)take_whole(row, n);
@@ -251,13 +267,43 @@ void sched_pace_plan_between(struct sched_pace *p, struct sched_row *row, int64_
     if (others && !answers.rows)
         plan_short(row, n, room);
     else if (others && alone > 0)
-        plan_within(p, row, n, room, target(p, alone) - gone, 0);
+        plan_within(&p->beside, row, n, room, target(p, alone) - gone, 0);
     if (!take_whole(row, n))
         return;
     const struct sched_load all = sched_load_of(row, n, true, true);
     if (all.rows > room->rows ||
         (answers.rows && sched_cost_of(&p->beside, all) > target(p, alone) - gone))
         sched_step_plan(row, n, room, 0);
+}
+
+/* All of them together are the wait of an answer. */
+void sched_pace_plan_flight(struct sched_pace *p, struct sched_row *row, int64_t n,
+                            const struct sched_room *room)
+{
+    sched_step_plan(row, n, room, 0);
+    const struct sched_load answers = sched_load_of(row, n, true, false);
+    const double alone = p->flown.n_seen ? sched_cost_of(&p->flown, answers) : 0;
+    const double seconds = p->target_seconds > 0 && p->flights
+                               ? p->target_seconds / (double)p->flights
+                               : TARGET * alone;
+    if (!answers.rows)
+        sched_step_plan(row, n, room, p->flown_rows);
+    else if (alone > 0 && p->since_flown < MEASURE_EVERY)
+        plan_within(&p->flown, row, n, room, seconds, 1);
+    const int64_t rows = sched_load_of(row, n, false, true).rows;
+    if (answers.rows && rows)
+        p->flown_rows = rows;
+}
+
+void sched_pace_note_flight(struct sched_pace *p, const struct sched_row *row, int64_t n,
+                            double seconds)
+{
+    const struct sched_load prompts = sched_load_of(row, n, false, true);
+    if (!sched_load_of(row, n, true, false).rows)
+        return;
+    sched_cost_note(&p->flown, sched_load_of(row, n, true, true), seconds);
+    p->since_flown = prompts.rows ? p->since_flown + 1 : 0;
+    p->since_between += prompts.rows;
 }
 
 void sched_pace_note(struct sched_pace *p, const struct sched_row *row, int64_t n, double seconds,

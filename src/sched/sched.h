@@ -128,6 +128,7 @@ struct sched_load sched_load_of(const struct sched_row *row, int64_t n, bool ans
 enum sched_way {
     SCHED_TOGETHER, /* some rows in each step of the answers: they share what it reads */
     SCHED_BETWEEN,  /* a large step of their own, which stops for those of the answers */
+    SCHED_FLYING,   /* some rows in each step of some of the answers; several are under way */
 };
 
 /* How long steps take, and what follows for the next one. */
@@ -154,16 +155,28 @@ struct sched_pace {
     int64_t since_answers, since_together; /* steps since one of answers alone, ... */
     int64_t since_between;                 /* ... and rows since a large step */
     bool can_stop;            /* steps of prompts can stop for those of answers */
+    /* steps of some of the answers that may be under way side by side, at stages; 0: none */
+    int64_t flights;
+    struct sched_cost flown;  /* what each takes: from the end of the one before it to its own */
+    int64_t flown_rows;       /* of prompts in the last one with some */
+    int64_t since_flown;      /* steps since one without any */
 };
 
 /* Plans row[0, n).  With answers the rows are theirs and so many of prompts that the step is
- * within its time, none when the step is to be a measure; or, SCHED_BETWEEN, only prompts'. */
+ * within its time, none when the step is to be a measure; or, SCHED_BETWEEN, only prompts'; or,
+ * where there are flights, SCHED_FLYING: they are planned one by one. */
 enum sched_way sched_pace_plan(struct sched_pace *p, struct sched_row *row, int64_t n,
                                const struct sched_room *room);
 /* The same for a step that runs between, so many seconds after the last one of the answers:
  * rows[0, n) lack the prompts that wait for it.  others: prompts have what is left of the time. */
 void sched_pace_plan_between(struct sched_pace *p, struct sched_row *row, int64_t n,
                              const struct sched_room *room, double gone, bool others);
+/* One of the steps that are under way side by side, in the same way; without an answer it has as
+ * many rows of prompts as the last one.  Its time is noted when it has ended. */
+void sched_pace_plan_flight(struct sched_pace *p, struct sched_row *row, int64_t n,
+                            const struct sched_room *room);
+void sched_pace_note_flight(struct sched_pace *p, const struct sched_row *row, int64_t n,
+                            double seconds);
 /* A step of these answers alone; 0: not known yet. */
 double sched_pace_answers(const struct sched_pace *p, struct sched_load answers);
 /* What prompts have until the next step of the answers, the last of which took that long. */

@@ -842,6 +842,28 @@ int session_runner_flights(const struct runner *r)
     return r->n_flights;
 }
 
+/* Sessions of which nothing comes back go on: stages compute in the order of the steps. */
+static void commit_ahead(struct flight *f, struct lane *l)
+{
+    int64_t n = 0;
+    if (!f->trip || f->forward.tap)
+        return;
+    for (int64_t k = 0; k < f->built.n_spans; k++) {
+        struct session_work *w = l->item[k];
+        if (w->n_logits) {
+            l->item[n] = w;
+            l->span[n++] = l->span[k];
+            continue;
+        }
+        w->n_done = l->span[k].n;
+        f->built.n_rows -= w->n_done;
+        commit(w->s, w->n_done, false, false);
+        stage_trip_commit(f->trip);
+    }
+    f->step.n_spans = f->built.n_spans = n;
+    f->step.n_rows = f->built.n_rows;
+}
+
 ingle_status session_fly(struct runner *r, int i, struct session_work *work, int64_t n,
                          struct err *err)
 {
@@ -866,7 +888,10 @@ ingle_status session_fly(struct runner *r, int i, struct session_work *work, int
                                    .n_logits = f->built.n_logits,
                                    .mirror = l->mirror,
                                    .n_mirrors = f->built.n_mirrors};
-    return session_flight_send(r, i, err);
+    const ingle_status sent = session_flight_send(r, i, err);
+    if (!sent)
+        commit_ahead(f, l);
+    return sent;
 }
 
 bool session_flies(const struct runner *r, int i)

@@ -333,6 +333,9 @@ MUST_CHECK ingle_status session_step(struct runner *r, struct session_work *work
  * are at a stage, and this process computes its layers of another one.  Sessions of a step are
  * moved by that one only, until it has landed; nothing else may step meanwhile.  Rows are up to
  * session_runner_between_rows(), without prompts of pictures and branches.
+ * Prompts take part.  Where no network drafts, n_done of those whose logits are not wanted is known
+ * as soon as the step has begun, and their sessions are free then: the next step may have their
+ * next rows, or they end.
  */
 enum { SESSION_MOST_FLIGHTS = 4 };
 int session_runner_flights(const struct runner *r); /* at most; 0: one step after the other */

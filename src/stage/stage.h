@@ -195,6 +195,9 @@ void stage_remote_set_shared(struct stage_remote *r, bool shared);
 struct stage_trip;
 struct stage_trip *stage_trip_send(struct stage_remote *r, const struct family *fam,
                                    const void *self, const struct family_forward *f);
+/* Sessions go on behind those of its rows of which nothing comes back: if it fails, what lies at
+ * stages is lost, as of a step that was left behind. */
+void stage_trip_commit(struct stage_trip *t);
 /* Its rows are back, or will not be. */
 bool stage_trip_is_over(struct stage_trip *t);
 /* Waits for news of any step, so many ms at most. */

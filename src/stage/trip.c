@@ -74,6 +74,7 @@ struct stage_trip {
     bool whole;      /* rows go together */
     bool leaves;     /* nothing comes back, ... */
     bool ahead;      /* ... and it was sent: nobody waits, and f is gone */
+    bool commits;    /* nothing comes back of some of its rows, and nobody waits for those */
     struct rows y;   /* f32 [n_rows or n_logits][border after the last layer] */
     int64_t width;   /* of a tap */
     struct trip_room room;
@@ -619,9 +620,19 @@ void stage_trip_check(struct stage_remote *r)
         check(t);
 }
 
-/* Steps that nobody waits for, and that are over.  What one of them has not computed is lost with
- * all that came after it.  It is computed anew, and waited for then, so that who asked for it
- * learns why. */
+/* What it has not computed is lost with all that came after it.  It is computed anew, and waited
+ * for then, so that who asked for it learns why. */
+static void lose_ahead(struct stage_remote *r, const struct stage_trip *t)
+{
+    if (atomic_load(&r->losses) != t->losses)
+        return;
+    report(r->o.sink, INGLE_REPORT_WARN, "stage", r->stage[0].address,
+           "what lies at stages is computed again: %s", t->err.msg);
+    r->careful_ns = clock_now() + CAREFUL_NS;
+    stage_set_lost(r);
+}
+
+/* Steps that nobody waits for, and that are over. */
 static void end_ahead(struct stage_remote *r)
 {
     bool over = false;
@@ -629,12 +640,7 @@ static void end_ahead(struct stage_remote *r)
         if (!t->ahead || !t->err.status)
             continue;
         over = true;
-        if (atomic_load(&r->losses) != t->losses)
-            continue;
-        report(r->o.sink, INGLE_REPORT_WARN, "stage", r->stage[0].address,
-               "what lies at stages is computed again: %s", t->err.msg);
-        r->careful_ns = clock_now() + CAREFUL_NS;
-        stage_set_lost(r);
+        lose_ahead(r, t);
     }
     if (over) { /* those behind it are lost, too */
         stage_trips_drop(r);
@@ -913,6 +919,11 @@ struct stage_trip *stage_trip_send(struct stage_remote *r, const struct family *
     return NULL;
 }
 
+void stage_trip_commit(struct stage_trip *t)
+{
+    t->commits = true;
+}
+
 bool stage_trip_is_over(struct stage_trip *t)
 {
     pthread_mutex_lock(&t->r->lock);
@@ -938,6 +949,11 @@ void stage_trip_land(struct stage_trip *t, const struct family *fam, const void 
     const struct rows from = t->y;
     wait_for(t, 0, INT64_MAX);
     leave(t);
+    if (t->err.status && t->commits) {
+        pthread_mutex_lock(&t->r->lock);
+        lose_ahead(t->r, t);
+        pthread_mutex_unlock(&t->r->lock);
+    }
     if (t->err.status)
         device_fail(d, &t->err);
     t->y = device_rows(d, from.n, from.width);

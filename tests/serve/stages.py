@@ -77,6 +77,34 @@ class Stages(Case):
         self.assertEqual(self.ask(server, 1), want[1])
         self.assertGreater(server.get("/props")[2]["runtime"]["stages"][0]["losses"], 0)
 
+    def test_prompts_beside_answers(self):
+        """Rows of prompts are under way with those of answers: nobody's tokens differ, also if a prompt is cancelled or late, or a stage
+        dies."""
+        prompts = [f"{i} " + "one two three four " * (12 + 4 * i) for i in range(3)]
+
+        def read(server, i):
+            status, _, r = server.post("/v1/completions", {"prompt": prompts[i], "max_tokens": 3, "temperature": 0, "ignore_eos": True,
+                                                              "priority": i - 1, "cache_prompt": False})
+            self.assertEqual(status, 200, r)
+            return r["choices"][0]["text"]
+        with self.serve("--draft", "off", "--parallel", "6") as plain:
+            want = [self.ask(plain, i, 200) for i in range(2)], [read(plain, i) for i in range(3)]
+        first, second = self.stage("2:4"), self.stage("4:6")
+        server = self.serve("--stages", f"{first.address},{second.address}", "--layer-ends", "2,4,6", "--draft", "off", "--parallel", "6")
+        with concurrent.futures.ThreadPoolExecutor(6) as pool:
+            for way in ("whole", "cancel", "late", "kill"):
+                answers = [pool.submit(self.ask, server, i, 200) for i in range(2)]
+                if way == "cancel":
+                    server.begin("/v1/completions", {"prompt": "9 " + prompts[2], "max_tokens": 3}).close()
+                if way == "late":
+                    server.begin("/v1/completions", {"prompt": "8 " + prompts[2], "max_tokens": 3, "deadline_seconds": 0.02}).close()
+                read_now = [pool.submit(read, server, i) for i in range(3)]
+                if way == "kill":
+                    first.process.kill()
+                    first.process.wait(TIMEOUT)
+                    first = self.stage("2:4")
+                self.assertEqual(([a.result() for a in answers], [r.result() for r in read_now]), want, way)
+
     def test_from_stage_to_stage(self):
         """Rows do not cross the engine, unless a stage cannot reach the next one; a connection that breaks changes no answer."""
         want = self.ask(plain := self.serve("--draft", "off"), 1)

@@ -283,6 +283,39 @@ static void prompts_that_come_are_read_between(void **state)
     assert_int_equal(sched_pace_plan(&p, row, 1, &ROOM), SCHED_TOGETHER);
 }
 
+/* Where steps of one answer each are under way side by side, their rows of prompts keep within the
+ * time that one may take, and the way that computes more rows is taken. */
+static void steps_side_by_side(void **state)
+{
+    (void)state;
+    for (int cheap = 0; cheap < 2; cheap++) {
+        struct machine m = {.base = 0.01, .answer = 1e-4, .row = cheap ? 1e-4 : 1e-2, .reach = 1e9,
+                            .noise = 0.02, .x = 5};
+        struct sched_pace p = {.can_stop = true, .flights = 2, .between_rows = 1 << 16};
+        struct sched_row row[2] = {{.pending = 1, .answers = true, .at = 100},
+                                   {.pending = 1000000, .at = 0}};
+        int64_t most = 0, n_flown = 0;
+        for (int i = 0; i < 400; i++) {
+            const enum sched_way way = sched_pace_plan(&p, row, 2, &ROOM);
+            if (way != SCHED_FLYING) { /* a large step computes its rows ten times as fast */
+                const double seconds = way == SCHED_BETWEEN ? 0.01 + 1e-3 * (double)row[1].n
+                                                            : took(&m, row, 2);
+                sched_pace_note(&p, row, 2, seconds, 0);
+                continue;
+            }
+            for (int k = 0; k < 8; k++) {
+                sched_pace_plan_flight(&p, row, 2, &ROOM);
+                const double seconds = disturbed(&m, took(&m, row, 2));
+                sched_pace_note_flight(&p, row, 2, seconds);
+                most = i > 20 && row[1].n > most ? row[1].n : most;
+            }
+            n_flown += i >= 200;
+        }
+        assert_true(cheap ? n_flown > 180 && most > 40 : n_flown < 40);
+        assert_true(0.01 + 1e-4 + (double)most * m.row <= (cheap ? 1.9 : 2.1) * 0.0101);
+    }
+}
+
 /* Rows of the last of 40 steps of a long prompt alone, at most 2,048 each, that take that many
  * seconds and for each row so many more. */
 static int64_t alone_at(double step, double each)
@@ -389,6 +422,7 @@ int main(void)
         cmocka_unit_test(what_a_step_reads_is_worth_its_rows),
         cmocka_unit_test(unequal_prompts_keep_within_the_time),
         cmocka_unit_test(those_between_have_what_is_left),
+        cmocka_unit_test(steps_side_by_side),
         cmocka_unit_test(one_slow_step_changes_little),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
