@@ -431,7 +431,7 @@ class Stages(Case):
                 (("--stages", both, "--kv-disk", self.folder), "'kv-disk' does not go together"),
                 (("--stages", both, "--lock"), "'lock' does not go together"),
                 (("--stages", "10.0.0.1:7"), "a key is needed"),
-                (("--stages", ","), "outside 1 to 15"),
+                (("--stages", ","), "has an empty address"),
                 (("--stages", f"unix:{self.folder}/none", "--stage-wait", "0.2"), "is not there")):
             status, _, err = self.run_it(*options)
             self.assertNotEqual(status, 0, options)
