@@ -86,8 +86,8 @@ MUST_CHECK ingle_status engine_find_file(const char *path, const struct report_s
 typedef ingle_status engine_path_fn(void *arg, const char *path, struct err *err);
 MUST_CHECK ingle_status engine_each_drafter(const char *dir, engine_path_fn *fn, void *arg,
                                             struct err *err);
-MUST_CHECK ingle_status engine_each_beside(const char *model, engine_path_fn *fn, void *arg,
-                                           struct err *err);
+MUST_CHECK ingle_status engine_each_sibling(const char *model, engine_path_fn *fn, void *arg,
+                                            struct err *err);
 /* What a GGUF file is that is no model: "a drafter, ...: give ...", or NULL. */
 const char *engine_other_kind(const struct io_file *f);
 /* INGLE_UNSUP: what its file is, where that is no model, or none of a known family. */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * folder - what a path stands for: a file, the one model of a folder, the one snapshot of a hub's
- * cache.  Where that cannot be told, the error names what is there.
+ * cache.  Where that cannot be known, the error names what is there.
  */
 #define _DEFAULT_SOURCE
 #include "api/api.h"
@@ -69,15 +69,15 @@ static bool is_part(const char *name, unsigned *no)
     return true;
 }
 
-struct look {
+struct search {
     const char *dir;
     const struct report_sink *sink;
     struct names models, others; /* others: with what they are */
 };
 
 /* What a GGUF file is goes into one of the lists; one that cannot be read counts as a model:
- * opening it tells why. */
-static ingle_status peek(struct look *l, const char *name, struct err *err)
+ * opening it reports why. */
+static ingle_status peek(struct search *l, const char *name, struct err *err)
 {
     static const struct report_sink quiet = {0};
     struct io_file *f = NULL;
@@ -91,7 +91,7 @@ static ingle_status peek(struct look *l, const char *name, struct err *err)
     return names_add(kind ? &l->others : &l->models, kind ? said : name, err);
 }
 
-static ingle_status look_at_ggufs(struct look *l, const struct names *all, struct err *err)
+static ingle_status check_ggufs(struct search *l, const struct names *all, struct err *err)
 {
     ingle_status s = INGLE_OK;
     unsigned no, n = 0;
@@ -109,7 +109,7 @@ static ingle_status look_at_ggufs(struct look *l, const struct names *all, struc
 }
 
 /* The model that is meant, as a path; *out stays NULL where no GGUF file is a model. */
-static ingle_status choose_gguf(struct look *l, char **out, struct err *err)
+static ingle_status choose_gguf(struct search *l, char **out, struct err *err)
 {
     char names[360];
     if (l->models.n > 1) {
@@ -147,7 +147,7 @@ static void base_of(const char *dir, char out[160])
 }
 
 /* Nothing in the folder is a model: what is there, and what it would take. */
-static ingle_status name_rest(const struct look *l, const struct names *all, struct err *err)
+static ingle_status name_rest(const struct search *l, const struct names *all, struct err *err)
 {
     char names[360], base[160];
     static const char *const pickles[] = {".bin",     ".pt", ".pth", ".ckpt",
@@ -208,7 +208,7 @@ static ingle_status choose(const char *dir, const struct report_sink *sink, char
                            struct err *err)
 {
     struct names all = {0};
-    struct look l = {.dir = dir, .sink = sink};
+    struct search l = {.dir = dir, .sink = sink};
     *out = NULL;
     ingle_status s = names_read(dir, MOST_NAMES, &all, err);
     if (s)
@@ -216,7 +216,7 @@ static ingle_status choose(const char *dir, const struct report_sink *sink, char
     const bool checkpoint =
         has(&all, "model.safetensors") || has(&all, "model.safetensors.index.json");
     if (!checkpoint) {
-        s = look_at_ggufs(&l, &all, err);
+        s = check_ggufs(&l, &all, err);
         if (!s)
             s = choose_gguf(&l, out, err);
     }
@@ -270,7 +270,7 @@ static ingle_status snapshot(const char *repository, char **out, struct err *err
     return s;
 }
 
-/* The repository that a path lies in or is; NULL: none.  *s: an error. */
+/* The repository that a path is in or is; NULL: none.  *s: an error. */
 static char *repository_of(const char *path, ingle_status *s, struct err *err)
 {
     char names[360], *inner = join(path, "snapshots"), *found = NULL;
@@ -296,7 +296,7 @@ static char *repository_of(const char *path, ingle_status *s, struct err *err)
     return found;
 }
 
-/* ---- drafters: what a folder has, and what lies beside a model ---- */
+/* ---- drafters: what a folder has, and files beside a model ---- */
 
 static bool is_checkpoint(const struct names *all)
 {
@@ -393,7 +393,7 @@ static ingle_status each_kin(char *path, engine_path_fn *fn, void *arg, struct e
     return s;
 }
 
-/* The folder that a model lies in, without links.  A hub's cache has links with names to blobs
+/* The folder that a model is in, without links.  A hub's cache has links with names to blobs
  * without: the names count. */
 static bool folder_of(const char *model, char dir[PATH_MAX])
 {
@@ -410,13 +410,13 @@ static bool folder_of(const char *model, char dir[PATH_MAX])
     return true;
 }
 
-ingle_status engine_each_beside(const char *model, engine_path_fn *fn, void *arg, struct err *err)
+ingle_status engine_each_sibling(const char *model, engine_path_fn *fn, void *arg, struct err *err)
 {
     struct names all = {0};
     char dir[PATH_MAX];
     ingle_status s = INGLE_OK;
     if (!folder_of(model, dir))
-        return INGLE_OK; /* nothing lies beside it */
+        return INGLE_OK; /* there is nothing beside it */
     if (each_in(dir, true, fn, arg, err) == INGLE_NOMEM)
         s = INGLE_NOMEM;
     if (!s && !names_read(dir, MOST_NAMES, &all, NULL))
@@ -454,7 +454,7 @@ ingle_status engine_find_file(const char *path, const struct report_sink *sink, 
     *out = NULL;
     if (!file_is_folder(path)) {
         const char *slash = strrchr(path, '/');
-        if (is_piece(slash ? slash + 1 : path)) /* of what lies in its folder */
+        if (is_piece(slash ? slash + 1 : path)) /* of what is in its folder */
             *out = !slash          ? mem_strdup(".")
                    : slash == path ? mem_strdup("/")
                                    : mem_strndup(path, (size_t)(slash - path));

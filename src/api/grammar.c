@@ -472,7 +472,7 @@ struct forced { int64_t n, width, n_vocab; int32_t *token; float *confidence; };
 
 static void add_forced(struct forced *f, int32_t token, float confidence)
 {
-    if (token >= f->n_vocab) /* it has no logit, nor do those behind it come */
+    if (token >= f->n_vocab) /* it has no logit, nor do those after it come */
         f->width = f->n;
     if (f->n == f->width)
         return;
@@ -491,7 +491,7 @@ static void add_bytes(struct forced *f, const struct engine_rule *r, const char 
         return;
     for (size_t i = 0; i < scratch->n && at < n; i++) {
         const bool last = i + 1 == scratch->n;
-        const bool alone = grammar_vocab_alone(r->vocab, bytes + at, n - at, open);
+        const bool alone = grammar_vocab_single(r->vocab, bytes + at, n - at, open);
         add_forced(f, scratch->id[i], alone ? 1 : last && open ? OPEN : LIKELY);
         at += grammar_vocab_bytes(r->vocab, scratch->id[i]);
     }

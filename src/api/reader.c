@@ -108,7 +108,7 @@ static void take_event(void *arg, enum text_event_kind kind, int call, const cha
         add_content(r, bytes, n);
         return;
     }
-    if (r->held.n) /* a stop string does not go on behind what comes between */
+    if (r->held.n) /* a stop string does not go on after what comes between */
         let_out(r, r->held.n);
     send(r, same[kind], call, bytes, n);
 }

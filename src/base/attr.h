@@ -16,7 +16,7 @@
 #define ATTR_ALIGNED(n) __attribute__((aligned(n)))
 /* A vector of n bytes: + - * / & | ~ < > == for each element. */
 #define ATTR_VECTOR(n) __attribute__((vector_size(n)))
-/* Elements of two vectors by their numbers, those of b behind those of a. */
+/* Elements of two vectors by their numbers, those of b after those of a. */
 #define ATTR_SHUFFLE(a, b, ...) __builtin_shufflevector(a, b, __VA_ARGS__)
 #define LIKELY(x) __builtin_expect(!!(x), 1)
 #define UNLIKELY(x) __builtin_expect(!!(x), 0)

@@ -72,7 +72,7 @@ struct cpu_machine {
     uint64_t memory_bytes;       /* of the machine */
     uint64_t memory_limit_bytes; /* of the cgroup, or memory_bytes */
     uint64_t memory_free_bytes;  /* available now, within the limit */
-    /* /proc/meminfo tells nothing: memory_free_bytes is all that there is, or 0 if that is not
+    /* /proc/meminfo cannot be read: memory_free_bytes is all that there is, or 0 if that is not
      * known either */
     bool memory_unread;
 };

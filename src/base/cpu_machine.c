@@ -39,7 +39,7 @@ static bool read_u64(const char *dir, const char *name, uint64_t *out)
     return true;
 }
 
-/* The number behind "key" at the start of a line; 0 when there is none. */
+/* The number after "key" at the start of a line; 0 when there is none. */
 static uint64_t field_u64(const char *text, const char *key)
 {
     const size_t n = strlen(key);
@@ -195,11 +195,11 @@ static void limit_address_space(struct cpu_machine *m, const char *root)
     static const char name[] = "Max address space";
     char path[PATH_BYTES], buf[8192];
     snprintf(path, sizeof path, "%s/proc/self/limits", root);
-    const bool told = read_text(path, buf, sizeof buf);
-    const char *at = told ? strstr(buf, name) : NULL;
+    const bool known = read_text(path, buf, sizeof buf);
+    const char *at = known ? strstr(buf, name) : NULL;
     unsigned long long limit;
     struct rlimit own;
-    if (!told && !*root && !getrlimit(RLIMIT_AS, &own) && own.rlim_cur != RLIM_INFINITY)
+    if (!known && !*root && !getrlimit(RLIMIT_AS, &own) && own.rlim_cur != RLIM_INFINITY)
         limit = own.rlim_cur;
     else if (!at || sscanf(at + sizeof name - 1, "%llu", &limit) != 1) /* unlimited */
         return;

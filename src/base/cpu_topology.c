@@ -38,7 +38,7 @@ static bool read_text(const struct reader *r, const char *path)
     return n > 0;
 }
 
-/* "0-3,8,10-11" and nothing behind it but a line's end. */
+/* "0-3,8,10-11" and after it only a line's end. */
 static bool parse_list(const char *at, struct set *out)
 {
     bool any = false;
@@ -88,7 +88,7 @@ static bool read_of_cpu(const struct reader *r, int cpu, const char *name, long 
 
 /* ---- which processors ---- */
 
-/* The affinity of the calling thread: of a made-up machine as /proc tells it. */
+/* The affinity of the calling thread: of a made-up machine from its /proc. */
 static bool read_affinity(const struct reader *r, struct set *may)
 {
     static const char key[] = "\nCpus_allowed_list:";

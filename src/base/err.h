@@ -21,7 +21,7 @@ struct err {
 ATTR_PRINTF(3, 4)
 ingle_status err_set(struct err *err, ingle_status s, const char *fmt, ...);
 
-#ifdef __clang_analyzer__ /* it cannot see the body: tell it that s comes back */
+#ifdef __clang_analyzer__ /* it cannot see the body: s is returned */
 #define err_set(err, s, ...) ((void)(err_set)(err, s, __VA_ARGS__), (s))
 #endif
 

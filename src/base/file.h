@@ -30,7 +30,7 @@ struct stat;
  * them (an access list), and by one of this process, as Kubernetes has it (fsGroup). */
 bool file_is_private(const struct stat *is);
 
-/* The whole file, at most limit bytes, with a 0 behind it; ended with mem_free(). */
+/* The whole file, at most limit bytes, with a 0 after it; ended with mem_free(). */
 MUST_CHECK ingle_status file_slurp(const char *path, size_t limit, char **out, size_t *n,
                                    struct err *err);
 

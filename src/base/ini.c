@@ -91,7 +91,7 @@ static ingle_status take_section(struct reader *r, const char *text, size_t from
 {
     size_t end = to;
     for (size_t i = from + 1; i + 1 < to; i++)
-        if (text[i] == ']' && is_blank(text[i + 1])) { /* a comment behind it */
+        if (text[i] == ']' && is_blank(text[i + 1])) { /* a comment after it */
             size_t next = i + 1;
             trim(text, &next, &end);
             to = begins_comment(text[next]) ? i + 1 : to;
@@ -138,18 +138,18 @@ static ingle_status take_line(struct reader *r, const char *text, size_t n, stru
 }
 
 /* A line is wrong.  True: the next one is read still. */
-static bool goes_on(const struct reader *r, ini_bad_fn *tell, ingle_status st,
+static bool goes_on(const struct reader *r, ini_bad_fn *warn_line, ingle_status st,
                     const struct err *why, ingle_status *first, struct err *err)
 {
     if (!*first)
         *first = err_set(err, st, "%s", why->msg);
-    if (tell)
-        tell(r->arg, why->msg);
-    return tell && st != INGLE_NOMEM;
+    if (warn_line)
+        warn_line(r->arg, why->msg);
+    return warn_line && st != INGLE_NOMEM;
 }
 
-ingle_status ini_read_on(const char *name, const char *text, size_t n, ini_fn *fn, ini_bad_fn *tell,
-                         void *arg, struct err *err)
+ingle_status ini_read_on(const char *name, const char *text, size_t n, ini_fn *fn,
+                         ini_bad_fn *warn_line, void *arg, struct err *err)
 {
     struct reader r = {.name = name, .fn = fn, .arg = arg};
     struct err why = {0};
@@ -163,7 +163,7 @@ ingle_status ini_read_on(const char *name, const char *text, size_t n, ini_fn *f
         r.line++;
         const ingle_status st = memchr(text + i, 0, k) ? bad(&r, "a line has a zero byte", &why)
                                                        : take_line(&r, text + i, k, &why);
-        if (st && !goes_on(&r, tell, st, &why, &first, err))
+        if (st && !goes_on(&r, warn_line, st, &why, &first, err))
             break;
         i += k + 1;
     }

@@ -114,7 +114,7 @@ static int32_t gate_hex4(const struct gate *g, size_t pos)
     return v;
 }
 
-/* Behind a backslash.  text: where a key's characters go, or NULL. */
+/* After a backslash.  text: where a key's characters go, or NULL. */
 static ingle_status gate_escape(struct gate *g, struct str *text)
 {
     static const char from[] = "\"\\/bfnrt", to[] = "\"\\/\b\f\n\r\t";
@@ -334,7 +334,7 @@ static ingle_status gate_value(struct gate *g, bool *opened)
     return gate_fail(g, "expected a value");
 }
 
-/* Behind a value: closes what ends here and stands before the next value, or at the end. */
+/* After a value: closes what ends here and stands before the next value, or at the end. */
 static ingle_status gate_after(struct gate *g, bool opened)
 {
     while (g->depth) {
@@ -366,11 +366,11 @@ static ingle_status gate_run(struct gate *g)
         return err_set(g->err, INGLE_LIMIT, "json: %zu bytes, the limit is %zu", g->n,
                        g->lim.n_bytes);
     ingle_status s;
-    size_t asked = 0;
+    size_t polled = 0;
     do {
         bool opened;
-        if (g->n_values % STEPS == 0 || g->pos - asked > PIECE) {
-            asked = g->pos;
+        if (g->n_values % STEPS == 0 || g->pos - polled > PIECE) {
+            polled = g->pos;
             if (is_stopped(&g->lim))
                 return say_stopped(g->err);
         }
@@ -462,9 +462,9 @@ static bool widen_all(const struct gate *g, struct json_object *o, size_t *i)
     return true;
 }
 
-/* json-c tells nobody when it has no memory: it ends early, with the innermost value that it has,
- * or with none.  The gate has seen that the text is whole, so it must have been read to its end,
- * and only `null` is no value. */
+/* json-c does not report that it has no memory: it ends early, with the innermost value that it
+ * has, or with none.  The gate has seen that the text is whole, so it must have been read to its
+ * end, and only `null` is no value. */
 static bool is_whole(const struct gate *g, size_t end, const struct json_object *o)
 {
     static const char blank[] = " \t\r\n";
@@ -496,7 +496,7 @@ static ingle_status read_gated(struct gate *g, struct json_object **out)
             break;
         stopped = at < g->n && is_stopped(&g->lim);
     }
-    /* A number at the end waits for what comes behind it. */
+    /* A number at the end waits for what comes after it. */
     if (!stopped && json_tokener_get_error(tok) == json_tokener_continue)
         o = json_tokener_parse_ex(tok, " ", 1);
     const enum json_tokener_error e = json_tokener_get_error(tok);
@@ -559,7 +559,7 @@ static void close_mark(struct close *c, size_t at)
     memcpy(c->good_open, c->open, (size_t)c->depth);
 }
 
-/* Behind a string that begins at c->i; false: it has no end. */
+/* After a string that begins at c->i; false: it has no end. */
 static bool close_string(struct close *c)
 {
     for (c->i++; c->i < c->n && c->s[c->i] != '"'; c->i++)

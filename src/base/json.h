@@ -4,7 +4,7 @@
  * json_gate() reads the text once and refuses what the library would let through or
  * resolve silently: ill-formed UTF-8, nesting beyond the limit, more values, keys or
  * objects than the limits, duplicate keys in one object, numbers outside the JSON grammar, raw
- * control characters, a NUL in a key, anything but white space behind the value.  json_parse() is
+ * control characters, a NUL in a key, anything but white space after the value.  json_parse() is
  * gate + json-c.  Integers beyond 64 bits come as doubles
  * that print as their digits.  What the gate lets through and json-c bends: numbers beyond
  * double become infinite, a lone surrogate becomes U+FFFD.

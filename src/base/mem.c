@@ -88,7 +88,7 @@ static size_t big_bytes(size_t n)
     return n < MEM_BIG_PAGE ? (n ? n : 1) : whole - n <= n / 16 ? whole : n;
 }
 
-/* From a border of huge pages on: what lies before the first one is on small pages, which are
+/* From a border of huge pages on: what is before the first one is on small pages, which are
  * read at less than half of the rate (Zen 4, a guest). */
 static void *big_alloc(size_t n_bytes, int flags)
 {
@@ -148,7 +148,7 @@ void mem_fill(void *p, size_t n_bytes)
 }
 
 /* /proc/self/smaps: for each mapping "BEGIN-END flags ..." and lines of "Key: N kB", in the order
- * of addresses: what is behind the memory, mostly libraries, is not read. */
+ * of addresses: what is after the memory, mostly libraries, is not read. */
 uint64_t mem_huge_bytes(const void *p, size_t n_bytes)
 {
     char line[512];

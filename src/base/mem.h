@@ -36,14 +36,14 @@ void *mem_big_alloc(size_t n_bytes);
 /* The same where only parts of it will be filled at a time: more than the machine has, too. */
 void *mem_big_reserve(size_t n_bytes);
 void mem_big_free(void *p, size_t n_bytes);
-/* Gives the system back the whole pages that lie in this range: zeros then; of a file that is
+/* Gives the system back the whole pages that are in this range: zeros then; of a file that is
  * mapped, its bytes, read again by whoever looks. */
 void mem_drop(void *p, size_t n_bytes);
 /* Has the system fill the pages of such memory now, without a change to what is in them; a hint,
  * which Linux takes since 5.14.  One page is filled by one thread: those who meet at a new huge
  * page each clear one, and all but one are thrown away. */
 void mem_fill(void *p, size_t n_bytes);
-/* Bytes of such memory that lie on huge pages now, as the system tells; it may count a
+/* Bytes of such memory that are on huge pages now, as the system reports; it may count a
  * neighbour that the system has joined with it. */
 uint64_t mem_huge_bytes(const void *p, size_t n_bytes);
 

@@ -1,5 +1,5 @@
 /*
- * numa - on which memory nodes pages lie.  Hints: what the system refuses changes no result.
+ * numa - on which memory nodes pages are.  Hints: what the system refuses changes no result.
  */
 #ifndef INGLE_BASE_NUMA_H
 #define INGLE_BASE_NUMA_H
@@ -11,11 +11,11 @@ struct numa_nodes {
     int id[CPU_NODES_MAX]; /* the system's numbers */
 };
 
-/* The whole pages of [at, at + n) lie on one node, or turn by turn on all, when they are first
+/* The whole pages of [at, at + n) are on one node, or turn by turn on all, when they are first
  * touched; pages that are there move.  False: the system refused. */
 bool numa_prefer(void *at, size_t n_bytes, int id);
 bool numa_interleave(void *at, size_t n_bytes, const struct numa_nodes *nodes);
-/* The node where the page of `at` lies; -1: nowhere yet, or the system does not say. */
+/* The node where the page of `at` is; -1: nowhere yet, or the system does not say. */
 int numa_node_of(const void *at);
 /* The same of n addresses at once, node [n].  False: the system does not say. */
 bool numa_nodes_of(const void **at, size_t n, int *node);

@@ -171,30 +171,30 @@ static enum output_kind kind_of_head(int dir, const char *path, const char *at, 
 }
 
 /* ESTALE: another machine has removed it from a file system that both have. */
-static bool is_gone(int e)
+static bool is_closed(int e)
 {
     return e == ENOENT || e == ESTALE;
 }
 
-/* The first bytes of a file, *n of them (0 if it is gone); false: it cannot be read. */
+/* The first bytes of a file, *n of them (0 if it does not exist); false: it cannot be read. */
 static bool read_head(int dir, const char *path, char at[HEAD], size_t *n)
 {
-    /* A link is followed: its name would become a file, and the model behind it be gone from
-     * there. */
+    /* A link is followed: its name would become a file, and the model that it names would be
+     * missing from there. */
     const int fd = openat(dir, path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     ssize_t got = 1;
     *n = 0;
     if (fd < 0)
-        return is_gone(errno);
+        return is_closed(errno);
     while (got > 0 && *n < HEAD) {
         got = read(fd, at + *n, HEAD - *n);
         *n += got > 0 ? (size_t)got : 0;
         got = got < 0 && errno == EINTR ? 1 : got;
     }
-    const bool gone = got < 0 && is_gone(errno);
-    *n = gone ? 0 : *n;
+    const bool closed = got < 0 && is_closed(errno);
+    *n = closed ? 0 : *n;
     close(fd);
-    return got >= 0 || gone;
+    return got >= 0 || closed;
 }
 
 enum output_kind output_kind_at(int dir, const char *path)
@@ -202,7 +202,7 @@ enum output_kind output_kind_at(int dir, const char *path)
     struct stat st;
     char at[HEAD]; /* no allocation: that one fails is no kind of file */
     size_t n;
-    if (fstatat(dir, path, &st, 0) != 0 && is_gone(errno))
+    if (fstatat(dir, path, &st, 0) != 0 && is_closed(errno))
         return OUTPUT_EMPTY;
     return read_head(dir, path, at, &n) ? kind_of_head(dir, path, at, n) : OUTPUT_UNKNOWN;
 }
@@ -249,7 +249,7 @@ static char *dir_of(const char *path)
 }
 
 /* Where path is, or will be. */
-static ingle_status look(const char *path, struct seen *out, struct err *err)
+static ingle_status stat_output(const char *path, struct seen *out, struct err *err)
 {
     struct stat st;
     *out = (struct seen){0};
@@ -373,7 +373,7 @@ static ingle_status add_path(struct output_guard *g, size_t by, const char *path
                              struct err *err)
 {
     struct seen s;
-    ingle_status st = look(path, &s, err);
+    ingle_status st = stat_output(path, &s, err);
     if (st)
         return st;
     s.by = by;
@@ -385,7 +385,7 @@ static ingle_status add_path(struct output_guard *g, size_t by, const char *path
     return st;
 }
 
-/* All files that stand directly in it, also those behind links. */
+/* All files that stand directly in it, also targets of links. */
 static ingle_status add_directory(struct output_guard *g, size_t by, const char *path,
                                   struct err *err)
 {
@@ -542,7 +542,7 @@ ingle_status output_guard_check(const struct output_guard *g, const char *path, 
 {
     struct seen s;
     bool is;
-    ingle_status st = look(path, &s, err);
+    ingle_status st = stat_output(path, &s, err);
     if (st)
         return st;
     const struct seen *in = find_read(g, &s, path, &is);
@@ -571,7 +571,7 @@ ingle_status output_guard_writes(struct output_guard *g, const char *by, const c
     size_t own;
     ingle_status st = output_guard_check(g, path, err);
     if (!st)
-        st = look(path, &s, err);
+        st = stat_output(path, &s, err);
     if (st)
         return st;
     for (size_t i = 0; i < g->n_out && !st; i++)

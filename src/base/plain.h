@@ -43,7 +43,7 @@ MUST_CHECK ingle_status plain_add(struct plain *p, struct str *out, const char *
 /* There are no more bytes: half a character is an error. */
 MUST_CHECK ingle_status plain_end(struct plain *p, struct str *out, struct err *err);
 
-/* Replaces a whole text (ended with mem_free(), a 0 behind it) by its UTF-8; on failure it is as
+/* Replaces a whole text (ended with mem_free(), a 0 after it) by its UTF-8; on failure it is as
  * before. */
 MUST_CHECK ingle_status plain_text(const char *name, char **text, size_t *n, struct err *err);
 /* Refuses bytes that are no UTF-8; marks are text here.  For command lines. */

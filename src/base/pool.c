@@ -237,7 +237,7 @@ static void prefer_free(struct cpu_topology *t, int n, int *claims)
             claims[n_free] = fd;
             order[n_free++] = t->cpu[i];
         } else {
-            order[t->n_cpus - 1 - n_taken++] = t->cpu[i]; /* from behind, where there is room */
+            order[t->n_cpus - 1 - n_taken++] = t->cpu[i]; /* from after, where there is room */
         }
     }
     if (order && works && n_taken) {
@@ -255,8 +255,8 @@ static void drop_claims(const int *claims, int n)
             close(claims[i]);
 }
 
-ingle_status pool_create_beside(struct pool **out, int n_threads, bool pin, struct cpu_topology *t,
-                                struct err *err)
+ingle_status pool_create_with(struct pool **out, int n_threads, bool pin, struct cpu_topology *t,
+                              struct err *err)
 {
     const bool claims = pin && n_threads >= 1 && n_threads <= t->n_cpus;
     int *claimed = claims ? mem_calloc((size_t)n_threads, sizeof *claimed) : NULL;
@@ -278,7 +278,7 @@ ingle_status pool_create(struct pool **out, int n_threads, bool pin, struct err 
     if (!cpu_topology_read(&t))
         return err_set(err, INGLE_NOMEM, "no memory for %d threads", n_threads);
     cpu_topology_join(&t);
-    const ingle_status s = pool_create_beside(out, n_threads, pin, &t, err);
+    const ingle_status s = pool_create_with(out, n_threads, pin, &t, err);
     cpu_topology_release(&t);
     return s;
 }

@@ -25,7 +25,7 @@ typedef void pool_fn(void *arg, int64_t chunk, int worker);
 
 /* n_threads >= 1 counts the caller.  pin: each worker keeps to a core of its own, and the calling
  * thread to the one that remains, between pool_enter() and pool_leave().  With more threads than
- * processors nothing is pinned and nobody spins for long.  As pool_create_beside() on the
+ * processors nothing is pinned and nobody spins for long.  As pool_create_with() on the
  * processors of this thread, as one node. */
 MUST_CHECK ingle_status pool_create(struct pool **out, int n_threads, bool pin, struct err *err);
 /* The same on the first of these processors. */
@@ -33,8 +33,8 @@ MUST_CHECK ingle_status pool_create_on(struct pool **out, int n_threads, bool pi
                                        const struct cpu_topology *t, struct err *err);
 /* The same, on processors first that no other pool of this machine is pinned to, so that several
  * engines share them out; t is reordered. */
-MUST_CHECK ingle_status pool_create_beside(struct pool **out, int n_threads, bool pin,
-                                           struct cpu_topology *t, struct err *err);
+MUST_CHECK ingle_status pool_create_with(struct pool **out, int n_threads, bool pin,
+                                         struct cpu_topology *t, struct err *err);
 int pool_size(const struct pool *p);
 
 /* Memory nodes with threads of this pool, 1 if they are not pinned; workers of a node are
@@ -98,7 +98,7 @@ static inline void pool_pause(void)
 #endif
 }
 
-/* A thread for which signals are not, but for those that it brings on itself: blocked ones would
+/* A thread without signals, except for those that it causes itself: blocked ones would
  * end the program without a word.  False: the system gives none. */
 MUST_CHECK bool pool_thread(pthread_t *out, void *(*fn)(void *), void *arg);
 

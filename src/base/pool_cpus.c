@@ -3,9 +3,9 @@
  * pool_cpus - processors that are taken from a pool while it runs, and given back: by a control
  * group, by taskset, or because they go offline.
  *
- * A thread whose processor is gone moves to one that no other thread of the pool has.  Where there
- * is none it rests, and others run its chunks: two threads on one processor wait for each other.
- * The system tells nobody, so a worker looks once a second while it waits.
+ * A thread whose processor was taken away moves to one that no other thread of the pool has.  Where
+ * there is none it rests, and others run its chunks: two threads on one processor wait for each
+ * other. The system does not notify anybody, so a worker checks once a second while it waits.
  *
  * Where other programs have a large part of the processors of all threads, threads run on any
  * processor of their node that the pool has: the system then moves them to where less is going on,
@@ -83,7 +83,7 @@ void pool_cpus_close(struct pool *p)
 }
 
 /* Whether others have a large part of the processor. */
-static void look_shared(struct pool *p, struct worker *w)
+static void check_shared(struct pool *p, struct worker *w)
 {
     enum { LEAST_NS = 20000000 };
     uint64_t ran, waited;
@@ -145,10 +145,10 @@ static void set_resting(struct pool *p, struct worker *w, bool rests)
     atomic_fetch_add(&p->n_resting, rests ? 1 : -1);
 }
 
-void pool_cpus_look(struct pool *p, struct worker *w)
+void pool_cpus_check(struct pool *p, struct worker *w)
 {
     struct pool_cpus set, node;
-    w->next_look = clock_now() + POOL_LOOK_NS;
+    w->next_check = clock_now() + POOL_CHECK_NS;
     if (p->spin_ns < POOL_SPIN_NS || !read_own(&set))
         return;
     const int n = CPU_COUNT_S(sizeof set, set.of);
@@ -160,7 +160,7 @@ void pool_cpus_look(struct pool *p, struct worker *w)
     read_node(p, w, &node);
     if (!displaced &&
         (w->roams ? CPU_EQUAL_S(sizeof set, set.of, node.of) : n == 1 && has(&set, w->at))) {
-        look_shared(p, w);
+        check_shared(p, w);
         if (w->at == w->cpu && pool_crowded(p) != w->roams)
             w->roams = w->roams ? !bind_to(w->cpu)
                                 : sched_setaffinity(0, sizeof node, node.of) == 0;
@@ -208,9 +208,9 @@ void pool_enter(struct pool *p)
     read_main(p);
     const int cpu = for_caller(p);
     const uint64_t now = clock_now();
-    if (now >= w->next_look) {
-        w->next_look = now + POOL_LOOK_NS;
-        look_shared(p, w);
+    if (now >= w->next_check) {
+        w->next_check = now + POOL_CHECK_NS;
+        check_shared(p, w);
     }
     if (cpu == w->cpu && pool_crowded(p)) {
         read_node(p, w, &node);

@@ -18,11 +18,11 @@
 static const uint64_t second_ns = 1000000000;
 /* Looks are SHARE_JOBS jobs, and as long as the system lets another thread run; the first ones of a
  * kind find caches and pages cold. */
-static const uint64_t least_look_ns = 4000000;
-enum { MOST_TRIES = 3, TRY_LOOKS = 2, COLD_LOOKS = 8, FEW_THREADS = 4 };
+static const uint64_t least_check_ns = 4000000;
+enum { MOST_TRIES = 3, TRY_CHECKS = 2, COLD_CHECKS = 8, FEW_THREADS = 4 };
 static const float decay = 7.0f / 8, least_waits = 2, clearly = 1.1f;
 
-void pool_held_look(struct pool *p, uint64_t job)
+void pool_held_check(struct pool *p, uint64_t job)
 {
     for (int i = 1; i < p->n_threads; i++)
         p->held[p->kind][i].seen =
@@ -54,12 +54,12 @@ static void let_in(struct pool *p, int i, uint64_t now)
     h->ratio = 0;
     h->out = false;
     h->in_at = now;
-    h->looks = 0;
+    h->n_checks = 0;
     h->waited_ns = h->worked_ns = h->waits = h->own_ns = h->in_ns = h->in_ran = 0;
     apply(p, i);
 }
 
-/* tried: for TRY_LOOKS only. */
+/* tried: for TRY_CHECKS only. */
 static void leave_out(struct pool *p, int i, bool tried, uint64_t now)
 {
     struct pool_held *h = &p->held[p->kind][i];
@@ -68,7 +68,7 @@ static void leave_out(struct pool *p, int i, bool tried, uint64_t now)
     h->out_ns = h->out_ran = 0;
     h->out = true;
     h->tried = tried;
-    h->looks = 0;
+    h->n_checks = 0;
     if (!tried) {
         h->tries = now - h->in_at > most ? 0 : h->tries + (h->tries < MOST_TRIES);
         h->until = now + (second_ns << h->tries);
@@ -94,15 +94,18 @@ static bool costs_more(const struct pool_held *h, int others)
 }
 
 /* What the caller did since the last look. */
-struct look { uint64_t now; float own_ns, counted_ns, ran; };
+struct check {
+    uint64_t now;
+    float own_ns, counted_ns, ran;
+};
 
-static void look_at_out(struct pool *p, int i, const struct look *l)
+static void check_out(struct pool *p, int i, const struct check *l)
 {
     struct pool_held *h = &p->held[p->kind][i];
     h->out_ns += l->counted_ns;
     h->out_ran += l->ran;
-    h->looks++;
-    if (h->tried ? h->looks >= TRY_LOOKS : l->now >= h->until) {
+    h->n_checks++;
+    if (h->tried ? h->n_checks >= TRY_CHECKS : l->now >= h->until) {
         h->try_at = h->tried ? l->now + 2 * second_ns : l->now;
         let_in(p, i, l->now);
     }
@@ -116,11 +119,11 @@ static void end_try(struct pool_held *h)
         h->ratio = h->out_ns / h->out_ran / ((h->before + h->in_ns / h->in_ran) / 2);
 }
 
-static void look_at_in(struct pool *p, int i, const struct look *l, float its, int others)
+static void check_in(struct pool *p, int i, const struct check *l, float its, int others)
 {
     struct pool_held *h = &p->held[p->kind][i];
     const float part = l->ran > 0 ? its / l->ran : 1; /* 1: only jobs of few chunks */
-    const bool cold = h->cold < COLD_LOOKS;
+    const bool cold = h->cold < COLD_CHECKS;
     h->cold += cold;
     h->waited_ns = h->waited_ns * decay + (float)h->now_ns;
     h->waits = h->waits * decay + (h->now_ns ? 1 : 0);
@@ -129,7 +132,7 @@ static void look_at_in(struct pool *p, int i, const struct look *l, float its, i
     h->in_ns = h->in_ns * decay + l->counted_ns;
     h->in_ran = h->in_ran * decay + l->ran;
     h->now_ns = 0;
-    if (++h->looks == TRY_LOOKS && h->tried)
+    if (++h->n_checks == TRY_CHECKS && h->tried)
         end_try(h);
     if (cold) {
         h->waited_ns = h->waits = h->worked_ns = h->own_ns = h->in_ns = h->in_ran = 0;
@@ -147,11 +150,11 @@ static void look_at_in(struct pool *p, int i, const struct look *l, float its, i
 void pool_held_judge(struct pool *p)
 {
     const uint64_t ran = atomic_load_explicit(&p->lane[0].ran, memory_order_relaxed);
-    const struct look l = {clock_now(), (float)p->worked_ns, (float)p->counted_ns,
-                           (float)(ran - p->ran)};
-    if (l.now - p->looked_at < least_look_ns)
+    const struct check l = {clock_now(), (float)p->worked_ns, (float)p->counted_ns,
+                            (float)(ran - p->ran)};
+    if (l.now - p->checked_at < least_check_ns)
         return;
-    p->looked_at = l.now;
+    p->checked_at = l.now;
     p->worked_ns = p->counted_ns = 0;
     p->ran = ran;
     const int others = p->n_threads - 1 - pool_resting(p);
@@ -161,9 +164,9 @@ void pool_held_judge(struct pool *p)
         const float its_ran = (float)(its - h->ran);
         h->ran = its;
         if (h->out)
-            look_at_out(p, i, &l);
+            check_out(p, i, &l);
         else
-            look_at_in(p, i, &l, its_ran, others > 1 ? others : 1);
+            check_in(p, i, &l, its_ran, others > 1 ? others : 1);
     }
 }
 
@@ -172,7 +175,7 @@ void pool_jobs_are_long(struct pool *p, bool are)
     if (are == p->kind)
         return;
     p->kind = are;
-    p->looked_at = clock_now();
+    p->checked_at = clock_now();
     p->worked_ns = p->counted_ns = 0;
     p->ran = atomic_load_explicit(&p->lane[0].ran, memory_order_relaxed);
     for (int i = 1; i < p->n_threads; i++) {

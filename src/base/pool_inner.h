@@ -97,7 +97,7 @@ struct worker {
     int cpu, at;      /* its processor, -1: any; and the one that it is bound to instead */
     bool roams;            /* pool_cpus.c */
     bool shared;           /* others had a large part of its processor, when it looked last: */
-    uint64_t next_look, ran_ns, waited_ns;
+    uint64_t next_check, ran_ns, waited_ns;
     int times;      /* file with the times of thread times_of, which is 0: none; < 0: refused */
     pid_t times_of;
     _Atomic bool rests;     /* Sync: by itself, as its processor was taken (pool_cpus.c) */
@@ -105,7 +105,7 @@ struct worker {
     _Atomic bool left_out;  /* Sync: by the caller (pool_held.c) */
 };
 
-/* It takes no part in jobs, but for passing them on. */
+/* It takes no part in jobs, except for passing them on. */
 static inline bool pool_is_out(const struct worker *w)
 {
     return atomic_load_explicit(&w->rests, memory_order_relaxed) ||
@@ -122,7 +122,7 @@ struct pool_held {
     uint64_t ran;                /* lane.ran at the last look */
     uint64_t now_ns;             /* waited since then */
     uint64_t in_at, until, try_at; /* let in; out until; not tried before */
-    int tries, looks, cold;        /* looks: since it is out, or in again */
+    int tries, n_checks, cold;     /* looks: since it is out, or in again */
     bool seen;                     /* in the job that the caller waits for */
     bool out, tried;
 };
@@ -143,8 +143,8 @@ struct pool {
     uint64_t in_use;                         /* the next job's pool_job.shares */
     struct pool_shares shares;
     uint64_t *ran_before;                    /* [n_threads]: lane.ran when shares were learned */
-    uint64_t worked_ns, counted_ns, ran;     /* the caller's since looked_at */
-    uint64_t looked_at;
+    uint64_t worked_ns, counted_ns, ran;     /* the caller's since checked_at */
+    uint64_t checked_at;
     struct pool_held *held[2];               /* [n_threads]: of short jobs, of long ones */
     int kind;                                /* which jobs there are now */
     float *speed;                            /* [n_threads]: 1 is the mean of the node */
@@ -172,7 +172,7 @@ enum {
     POOL_SPIN_NS = 50000,        /* longer than the gap between two jobs of a step */
     POOL_MOST_SPIN_NS = 1000000, /* than most gaps between two steps, where nobody else waits */
     POOL_SPIN_CROWDED_NS = 2000, /* with fewer processors than threads, someone else needs this */
-    POOL_LOOK_NS = 1000000000,   /* between two looks at the processors that are left */
+    POOL_CHECK_NS = 1000000000,  /* between two looks at the processors that are left */
     POOL_HELD_NS = 20000,        /* a longer wait for a job is for a thread that stands still */
 };
 
@@ -187,12 +187,12 @@ void pool_wake_rest(struct pool *p);
 /* pool_cpus.c: before the workers start; and by a worker that waits. */
 void pool_cpus_init(struct pool *p);
 void pool_cpus_close(struct pool *p); /* after the workers */
-void pool_cpus_look(struct pool *p, struct worker *w);
+void pool_cpus_check(struct pool *p, struct worker *w);
 /* By the caller, between two jobs: parts by speed from now on. */
 void pool_learn_shares(struct pool *p);
 /* pool_held.c; by the caller, while it waits for a job for long: who works on it; then how long it
  * was; and every SHARE_JOBS jobs: who is left out from now on. */
-void pool_held_look(struct pool *p, uint64_t job);
+void pool_held_check(struct pool *p, uint64_t job);
 void pool_held_waited(struct pool *p, uint64_t ns);
 void pool_held_judge(struct pool *p);
 void pool_held_forget(struct pool *p); /* what was counted for jobs of this kind */

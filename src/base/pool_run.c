@@ -339,7 +339,8 @@ static bool help_node(struct pool *p, int node, const struct pool_job *job, int 
 }
 
 /* Of the leaves beside one, below the same knot. */
-static bool help_beside(struct pool *p, int leaf, int node, const struct pool_job *job, int worker)
+static bool help_neighbours(struct pool *p, int leaf, int node, const struct pool_job *job,
+                            int worker)
 {
     const int up = p->knot[leaf].parent;
     bool any = false;
@@ -350,7 +351,7 @@ static bool help_beside(struct pool *p, int leaf, int node, const struct pool_jo
 }
 
 /* What others have left of a job, as long as there is some: of the own knot, the own node, and
- * other nodes.  Far chunks lie in other memory: right after the own ones a lane there is left to
+ * other nodes.  Far chunks are in other memory: right after the own ones a lane there is left to
  * its thread, which may be about to begin it.  Whether there was some. */
 static bool help(struct pool *p, const struct pool_job *job, int worker, bool right_after)
 {
@@ -360,7 +361,7 @@ static bool help(struct pool *p, const struct pool_job *job, int worker, bool ri
         w->turn++;
         any = help_leaf(p, w->leaf, w->node, job, worker, KNOT_MOST, false);
         if (!any && p->n_knots > 1)
-            any = help_beside(p, w->leaf, w->node, job, worker) ||
+            any = help_neighbours(p, w->leaf, w->node, job, worker) ||
                   help_node(p, w->node, job, worker, w->leaf, false);
         for (int k = 1; k < p->n_nodes && !any; k++) {
             const int node = (w->node + k) % p->n_nodes;
@@ -413,8 +414,8 @@ static bool spin_for_work(struct pool *p, struct worker *w, struct pool_job *job
         if (last.n) /* a thread that was held up may have left some */
             (void)help(p, &last, w->index, false);
         now = clock_now();
-        if (now >= w->next_look)
-            pool_cpus_look(p, w);
+        if (now >= w->next_check)
+            pool_cpus_check(p, w);
     } while (now < end && !atomic_load_explicit(&w->rests, memory_order_relaxed));
     if (p->spin_ns == POOL_SPIN_CROWDED_NS)
         sched_yield();
@@ -439,8 +440,8 @@ static void rest(struct pool *p, struct worker *w)
         const uint32_t word = atomic_load(&p->rest);
         if (!pool_is_out(w) || atomic_load(&p->stop))
             return;
-        futex_sleep_for(&p->rest, word, POOL_LOOK_NS);
-        pool_cpus_look(p, w);
+        futex_sleep_for(&p->rest, word, POOL_CHECK_NS);
+        pool_cpus_check(p, w);
     }
 }
 
@@ -478,8 +479,8 @@ void *pool_worker_main(void *arg)
             rest(p, w);
             continue;
         }
-        if (out && clock_now() >= w->next_look) /* it goes on passing jobs on */
-            pool_cpus_look(p, w);
+        if (out && clock_now() >= w->next_check) /* it goes on passing jobs on */
+            pool_cpus_check(p, w);
         const bool heard = out ? hear(&p->knot[w->ear], seen, &job) : spin_for_work(p, w, &job);
         if (!heard && (!pool_is_out(w) || w->ear != w->leaf))
             sleep_for_work(p, w, seen);
@@ -607,11 +608,11 @@ static void wait_for_chunks(struct pool *p, const struct pool_job *job, uint64_t
         if (helped)
             start = now;
         if (!long_wait && now - start > POOL_HELD_NS) {
-            pool_held_look(p, job->number);
+            pool_held_check(p, job->number);
             long_wait = true;
         }
     } while (now < end);
-    pool_held_look(p, job->number);
+    pool_held_check(p, job->number);
     atomic_store(&p->caller_sleeps, 1);
     for (uint32_t done; (done = atomic_load(&p->done)) != number;)
         futex_sleep(&p->done, done);

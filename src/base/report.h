@@ -1,8 +1,8 @@
 /*
- * report - what the library tells its owner without being asked.
+ * report - what the library reports to its owner.
  *
  * A fallback is an event: any time ingle does less than was asked it calls report() once,
- * with a kind (which class of thing), a subject (which one) and a reason.  Progress tells
+ * with a kind (which class of thing), a subject (which one) and a reason.  Progress says
  * how far a long job is.  Both go to the sink that the owner gave; the library has no
  * other voice.
  */

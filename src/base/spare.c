@@ -56,7 +56,8 @@ ATTR_PRINTF(2, 3) static void say(struct said *s, const char *format, ...)
     va_end(args);
 }
 
-static void tell_node(struct said *s, const struct cpu_topology *t, const struct lists *l, int node)
+static void report_node(struct said *s, const struct cpu_topology *t, const struct lists *l,
+                        int node)
 {
     int home = -1;
     for (int i = 0; i < t->n_cpus && home < 0; i++)
@@ -73,7 +74,7 @@ static void tell_node(struct said *s, const struct cpu_topology *t, const struct
             CPU_NODES_MAX, node, home);
 }
 
-bool spare_tell(char out[SPARE_BYTES], const struct cpu_topology *t, const char *root)
+bool spare_report(char out[SPARE_BYTES], const struct cpu_topology *t, const char *root)
 {
     struct lists l;
     struct said s = {out, 0, 0};
@@ -91,7 +92,7 @@ bool spare_tell(char out[SPARE_BYTES], const struct cpu_topology *t, const char 
     for (int node = 0; node < NODES && l.online[0]; node++) {
         snprintf(path, sizeof path, "node/node%d/cpulist", node);
         if (has(l.online, node) && read_text(root, path, l.here))
-            tell_node(&s, t, &l, node);
+            report_node(&s, t, &l, node);
     }
     if (s.n > MOST_SAID && s.at < SPARE_BYTES)
         snprintf(out + s.at, SPARE_BYTES - s.at, "; and %d more", s.n - MOST_SAID);

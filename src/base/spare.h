@@ -9,7 +9,7 @@
 enum { SPARE_BYTES = 512 };
 
 /* Sentences with "; " between them: nodes without memory, nodes without processors of t, a system
- * that tells neither.  False: there is nothing to say.  root: "" for the real /sys. */
-bool spare_tell(char out[SPARE_BYTES], const struct cpu_topology *t, const char *root);
+ * that has neither.  False: there is nothing to say.  root: "" for the real /sys. */
+bool spare_report(char out[SPARE_BYTES], const struct cpu_topology *t, const char *root);
 
 #endif

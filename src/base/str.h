@@ -44,7 +44,7 @@ void str_add_column(struct str *s, const char *text, size_t width);
 /* What a hexadecimal digit stands for, or -1. */
 int str_hex_value(char c);
 
-/* What stands behind the last '/' of a path: all of it where there is none. */
+/* What stands after the last '/' of a path: all of it where there is none. */
 const char *str_last_name(const char *path);
 bool str_ends(const char *text, const char *end);
 bool str_ends_any_case(const char *text, const char *end);

@@ -1,7 +1,7 @@
 /*
- * touch - tells the sanitizer of a build what code reads and writes that it does not see: kernels,
- * which are the same objects in every build, and memory from the system.  Without a sanitizer all
- * of this is nothing.
+ * touch - informs the sanitizer of a build of what code reads and writes that it does not see:
+ * kernels, which are the same objects in every build, and memory from the system.  Without a
+ * sanitizer all of this is nothing.
  */
 #ifndef INGLE_BASE_TOUCH_H
 #define INGLE_BASE_TOUCH_H

@@ -5,7 +5,7 @@
 #include <string.h>
 
 /* Table 3-7 of the Unicode standard: how many bytes follow a lead byte, and the range
- * that the second byte must lie in. */
+ * that the second byte must be in. */
 static int utf8_lead(unsigned char c, unsigned char *lo, unsigned char *hi)
 {
     *lo = 0x80;

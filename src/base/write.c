@@ -63,7 +63,7 @@ void write_number(struct str *s, double v)
     }
     for (int digits = 15; digits <= 17; digits++) {
         snprintf(text, sizeof text, "%.*g", digits, v);
-        if (strtod(text, NULL) == v) /* NOLINT: the same bits are asked for */
+        if (strtod(text, NULL) == v) /* NOLINT: the same bits are requested */
             break;
     }
     between(s);
@@ -79,7 +79,7 @@ void write_float(struct str *s, float v)
     }
     for (int digits = 6; digits <= 9; digits++) {
         snprintf(text, sizeof text, "%.*g", digits, (double)v);
-        if (strtof(text, NULL) == v) /* NOLINT: the same bits are asked for */
+        if (strtof(text, NULL) == v) /* NOLINT: the same bits are requested */
             break;
     }
     between(s);

@@ -2,9 +2,9 @@
  * write - JSON that goes out, appended to a string.
  *
  * The functions put commas where they belong by looking at the last byte of the string: a
- * value or key that follows a finished value gets one, behind '{', '[', ':', ' ', a line end
- * or in an empty string there is none.  So a piece may start behind "data: ".  Text may be
- * any bytes: ill-formed UTF-8 becomes U+FFFD.  Nothing fails here; str_ok() tells at the end
+ * value or key that follows a finished value gets one, after '{', '[', ':', ' ', a line end
+ * or in an empty string there is none.  So a piece may start after "data: ".  Text may be
+ * any bytes: ill-formed UTF-8 becomes U+FFFD.  Nothing fails here; str_ok() says at the end
  * whether memory ran out.  A string whose `spaced` is set gets a blank after commas and colons.
  *
  *     write_open(s, '{');
@@ -31,7 +31,7 @@ void write_uint(struct str *s, uint64_t v);
 /* The shortest digits that read back as v; infinities and NaN become null. */
 void write_number(struct str *s, double v);
 void write_float(struct str *s, float v); /* the same for a float */
-/* So many digits, as %g has them, or behind the point; infinities and NaN become null. */
+/* So many digits, as %g has them, or after the point; infinities and NaN become null. */
 void write_significant(struct str *s, int digits, double v);
 void write_fixed(struct str *s, int digits, double v);
 void write_bool(struct str *s, bool v);

@@ -7,7 +7,7 @@
 #include "cli/talk.h"
 
 /* eval_draft.c */
-/* Drafts behind the places of --draft-at in ids [n], prints them and writes --draft-out; the exit
+/* Drafts after the places of --draft-at in ids [n], prints them and writes --draft-out; the exit
  * code. */
 int cli_eval_draft(struct cli *c, struct ingle_engine *e, struct ingle_session *s,
                    const int32_t *ids, int64_t n);
@@ -55,6 +55,6 @@ int cli_bench_shorten(struct cli *c);
 int cli_bench_media(struct cli *c);
 
 /* sparse.c: prompts computed in the way `how` beside the way `against`, by --depth. */
-int cli_sparse_beside(struct cli *c, const char *how, const char *against);
+int cli_sparse_compare(struct cli *c, const char *how, const char *against);
 
 #endif

@@ -5,7 +5,7 @@
  * token the same.
  *
  * A scenario is a number of clients with a prompt each, of one kind of text or of all in turn,
- * behind a depth of context. All clients begin together: each is held at its first token until all
+ * after a depth of context. All clients begin together: each is held at its first token until all
  * have one.  With --draft-accept the tokens that would be drafted are replaced by right and wrong
  * ones, so that what drafting brings is known for any drafter.
  */
@@ -35,7 +35,7 @@ enum {
     MAX_OPS = 128
 };
 
-/* What is asked for, by the kind of text that the answer is. */
+/* What is requested, by the kind of text that the answer is. */
 static const struct kind { const char *name, *ask;
 } kinds[KINDS] = {
     {"code", "Write a C function that reads a text file line by line and counts the words of each "
@@ -591,7 +591,8 @@ static void forget_answers(struct bench *b)
 
 /* A small model answers different requests alike: such kinds are one kind.  Finds the kind with
  * this answer and keeps the answer for the next ones. */
-static const char *find_twin(struct bench *b, const struct kind *kind, const struct client *t)
+static const char *find_same_answer(struct bench *b, const struct kind *kind,
+                                    const struct client *t)
 {
     for (int i = 0; i < b->n_before; i++) {
         int64_t same = 0;
@@ -640,7 +641,7 @@ static ingle_status measure(struct bench *b, const struct kind *kind, int n_clie
     for (int i = 0; i < n_clients; i++)
         r.differs |= b->client[i].differs;
     if (!st && kind && n_clients == 1 && right < 0)
-        r.twin = find_twin(b, kind, &b->client[0]);
+        r.twin = find_same_answer(b, kind, &b->client[0]);
     if (!st)
         print_result(b, &r);
     if (!st && b->profile)

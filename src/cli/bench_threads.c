@@ -68,8 +68,9 @@ static ingle_status run(struct ingle_session *s, const int32_t *ids, int64_t n, 
 }
 
 /* Bytes and joins of a token, by a profile of a few. */
-static ingle_status look(struct ingle_engine *e, struct ingle_session *s, const int32_t *ids,
-                         int64_t n, double *bytes, struct row *r, struct ingle_error *error)
+static ingle_status measure_step(struct ingle_engine *e, struct ingle_session *s,
+                                 const int32_t *ids, int64_t n, double *bytes, struct row *r,
+                                 struct ingle_error *error)
 {
     static struct ingle_profile op[MAX_OPS];
     double seconds;
@@ -109,7 +110,7 @@ static ingle_status measure_tokens(struct cli *c, struct ingle_engine *e, struct
         if (!st && n_prompt)
             st = run(s, ids, n_prompt, false, &p, error);
         if (!st && !k) /* the first round warms up */
-            st = look(e, s, ids, n_answer < 4 ? n_answer : 4, bytes, r, error);
+            st = measure_step(e, s, ids, n_answer < 4 ? n_answer : 4, bytes, r, error);
         else if (!st && n_answer)
             st = run(s, ids, n_answer, true, &a, error);
         if (k && p > 0)

@@ -103,7 +103,7 @@ int cli_fail_err(struct cli *c, const struct err *err);
 ATTR_PRINTF(2, 3) int cli_usage(struct cli *c, const char *fmt, ...);
 /* Flushes standard output; what goes wrong is kept for cli_flush(). */
 void cli_push(struct cli *c);
-/* Flushes standard output; CLI_FAILURE (with an error, unless the reader has gone) if
+/* Flushes standard output; CLI_FAILURE (with an error, unless the reader has closed the pipe) if
  * something could not be written. */
 int cli_flush(struct cli *c);
 
@@ -115,7 +115,7 @@ int cli_experts_keep(struct cli *c, const struct ingle_model *m, const struct in
 /* Whether it could: before anything is computed. */
 MUST_CHECK ingle_status cli_experts_check(const struct ingle_model *m, const struct ingle_engine *e,
                                           const char *path, struct err *err);
-/* Prints what such a file tells; model: NULL, or a model that it must fit. */
+/* Prints what such a file says; model: NULL, or a model that it must fit. */
 int cli_experts_show(struct cli *c, const char *path, const char *model, bool json);
 
 /* stream.c */

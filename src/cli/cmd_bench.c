@@ -625,7 +625,7 @@ int cli_bench(struct cli *c)
         return cli_bench_draft(c);
     const char *sparse = ingle_config_text(c->config, "sparse", 0);
     if (strcmp(sparse, "off") != 0)
-        return cli_sparse_beside(c, sparse, "off");
+        return cli_sparse_compare(c, sparse, "off");
     if (ingle_config_is_set(c->config, "text"))
         return cli_usage(c, "'--text' goes with '--sparse on' and '--prompt-drafter'");
     b.n_prompt = (int64_t)ingle_config_number(c->config, "prompt-tokens");

@@ -36,7 +36,7 @@ struct chat {
     const char **stop;
     size_t n_stop;
     bool think, stats, colour, dim, leave;
-    bool asked; /* Ctrl-C was the last thing that was typed */
+    bool interrupted;            /* Ctrl-C was the last thing that was typed */
     struct cli_history *history; /* NULL: none */
     struct cli_wrap screen; /* of what the model writes */
 };
@@ -272,7 +272,7 @@ static void do_system(struct chat *h, const char *rest)
         say(h, *rest ? "The system message is set." : "The system message is removed.");
 }
 
-/* Takes the answers behind the last question off; false: there is no question. */
+/* Takes the answers after the last question off; false: there is no question. */
 static bool back_to_question(struct chat *h)
 {
     size_t i = n_messages(h);
@@ -698,7 +698,7 @@ static enum cli_got read_message(struct chat *h, struct str *out)
 {
     str_clear(out);
     if (h->editor)
-        cli_interrupt_prompt(true, h->asked);
+        cli_interrupt_prompt(true, h->interrupted);
     enum cli_got got = read_line(h, "> ", out);
     if (got == CLI_LINE && out->n >= N_QUOTES && memcmp(out->at, QUOTES, N_QUOTES) == 0) {
         got = read_quoted(h, out);
@@ -715,9 +715,9 @@ static enum cli_got read_message(struct chat *h, struct str *out)
             got = more == CLI_LINE_BREAK ? CLI_LINE_DROPPED : more;
         }
     }
-    h->asked = got == CLI_LINE_BREAK;
+    h->interrupted = got == CLI_LINE_BREAK;
     if (h->editor)
-        cli_interrupt_prompt(false, h->asked);
+        cli_interrupt_prompt(false, h->interrupted);
     if (got == CLI_LINE && h->editor && out->n)
         remember(h, out);
     return str_ok(out) ? got : CLI_NO_LINE;
@@ -744,15 +744,15 @@ static int converse(struct chat *h)
     struct str line;
     str_init(&line);
     while (!h->leave && !ferror(stdout)) {
-        const bool asked = h->asked;
+        const bool interrupted = h->interrupted;
         const enum cli_got got = read_message(h, &line);
         if (got == CLI_NO_LINE)
             break;
-        if (got == CLI_LINE_BREAK && asked) {
+        if (got == CLI_LINE_BREAK && interrupted) {
             h->rc = CLI_INTERRUPTED;
             break;
         }
-        if (h->asked)
+        if (h->interrupted)
             say(h, CLI_LEAVE_HINT);
         if (got != CLI_LINE || is_blank(&line))
             continue;

@@ -25,7 +25,7 @@
 
 enum { PARALLEL = 4, MOST_SESSIONS = 1024, MOST_NAME = 128, MOST_STOPS = 64, MOST_LINE = 64 << 20 };
 
-/* A timeline by its name: the tokens that a prompt is put behind. */
+/* A timeline by its name: the tokens before the prompt. */
 struct named {
     struct named *next;
     char name[MOST_NAME + 1];
@@ -55,7 +55,7 @@ struct job {
     double keep;
     char method[32]; /* r.o.draft_method */
     bool ignore_end; /* end-of-generation tokens show nothing, and the answer goes on */
-    bool over; /* nothing more will be computed */
+    bool finished;   /* nothing more will be computed */
     bool done; /* and nothing more said: it may be freed */
     enum ingle_end reader_end;
     enum ingle_finish finish;
@@ -366,7 +366,7 @@ static const char *finish_word(const struct job *j)
     return "error";
 }
 
-/* The session goes on behind what was computed; an end-of-generation token is no part of it. */
+/* The session goes on after what was computed; an end-of-generation token is no part of it. */
 static void say_way(struct ingle_request_options *o, const struct ingle_way *way)
 {
     for (int k = 0; k < INGLE_WAYS; k++)
@@ -398,7 +398,7 @@ static void on_done(void *arg, const struct ingle_usage *u)
     pthread_mutex_lock(&d->lock);
     if (j->session)
         keep_tokens(j);
-    j->over = true;
+    j->finished = true;
     pthread_mutex_unlock(&d->lock);
     begin_event(&s, j->id, "end");
     write_member(&s, "finish", finish_word(j));
@@ -520,7 +520,7 @@ static ingle_status add_tokens(struct job *j, struct json_object *list, struct i
     return st;
 }
 
-/* The prompt from exactly one of messages, prompt, tokens, behind what the session holds. */
+/* The prompt from exactly one of messages, prompt, tokens, after what the session holds. */
 static ingle_status make_prompt(struct job *j, struct command *c, bool *raw, bool *open_thought,
                                 struct ingle_error *error)
 {
@@ -742,8 +742,8 @@ static ingle_status start_job(struct job *j, struct command *c, struct ingle_err
     struct json_object *tools = member(c, "tools", json_type_array, "an array of tools");
     const bool has_tools = tools && json_object_array_length(tools);
     o->sampling.no_calls = !raw && !has_tools;
-    /* beside tools and grammars only if it is asked for */
-    j->keep = j->r.keep_asked ? j->r.prompt_keep : j->grammar || has_tools ? 1 : 0;
+    /* beside tools and grammars only if it is requested */
+    j->keep = j->r.keep_requested ? j->r.prompt_keep : j->grammar || has_tools ? 1 : 0;
     pthread_mutex_lock(&d->lock);
     j->next = d->jobs;
     d->jobs = j;
@@ -797,7 +797,7 @@ static void cancel(struct daemon *d, const char *id)
     bool found = false;
     pthread_mutex_lock(&d->lock);
     for (struct job *j = d->jobs; j; j = j->next)
-        if (!j->over && (j->request || j->has_thread) && strcmp(j->id, id) == 0) {
+        if (!j->finished && (j->request || j->has_thread) && strcmp(j->id, id) == 0) {
             atomic_store(&j->stop, true);
             if (j->request)
                 ingle_request_cancel(d->scheduler, j->request);
@@ -1029,7 +1029,7 @@ static void park(struct daemon *d, const char *id)
     bool busy = false;
     pthread_mutex_lock(&d->lock);
     for (const struct job *j = d->jobs; j; j = j->next)
-        busy |= !j->over;
+        busy |= !j->finished;
     pthread_mutex_unlock(&d->lock);
     if (busy) {
         send_error(d, id, "answers are being written; cancel them or wait");

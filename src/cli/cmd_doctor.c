@@ -204,7 +204,7 @@ static void print_nodes(const struct findings *f)
                bytes && free_bytes < bytes / 50 ? ": full, weights will lie elsewhere" : "");
     }
     char spare[SPARE_BYTES];
-    if (spare_tell(spare, t, ""))
+    if (spare_report(spare, t, ""))
         printf("                 %s\n", spare);
 }
 
@@ -315,7 +315,7 @@ static void write_nodes(struct str *out, const struct findings *f)
     }
     write_close(out, ']');
     char spare[SPARE_BYTES];
-    if (spare_tell(spare, t, ""))
+    if (spare_report(spare, t, ""))
         write_member(out, "nodes_not_used", spare);
     write_member_fixed(out, "huge_share", 3, f->huge);
     write_member_int(out, "unbound_threads", f->unbound);
@@ -568,7 +568,7 @@ static void print_worker_json(const char *address, const struct ingle_worker_see
 }
 
 /* Each of "A,B"; a model that is named is compared with theirs. */
-static int look_at_workers(struct cli *c, const char *list)
+static int check_workers(struct cli *c, const char *list)
 {
     if (*list == ',' || list[strlen(list) - 1] == ',' || strstr(list, ",,"))
         return cli_usage(c, "--experts-worker '%.200s' has an empty address", list);
@@ -661,7 +661,7 @@ static void print_stages_json(const struct ingle_stage_part *part, int n, const 
     cli_json_end(&out, "\n");
 }
 
-static int look_at_stages(struct cli *c)
+static int check_stages(struct cli *c)
 {
     struct ingle_error error;
     struct ingle_model *m;
@@ -702,9 +702,9 @@ int cli_doctor(struct cli *c)
     if (disk)
         return measure_disk(c, disk);
     if (workers)
-        return look_at_workers(c, workers);
+        return check_workers(c, workers);
     if (ingle_config_text(c->config, "stages", 0))
-        return look_at_stages(c);
+        return check_stages(c);
     if (examine(c, &f, &err)) {
         cpu_topology_release(&f.topology);
         return cli_fail_err(c, &err);

@@ -28,7 +28,7 @@ struct eval {
     /* --tokens */
     int32_t *ids;
     int64_t n;
-    float *logits;        /* f32 [n][n_vocab], or NULL: not asked for */
+    float *logits;            /* f32 [n][n_vocab], or NULL: not requested */
     struct tool_part *hidden; /* [n_layers + 2]: embed, layers, norm; taken as they come; or NULL */
     bool no_memory;       /* for one of them */
     float *last;          /* f32 [n_vocab] */
@@ -368,7 +368,7 @@ static int eval_text(struct eval *e, const char *path)
         return cli_fail_err(e->c, &err);
     int rc = tokenise(e, text, n_bytes, path);
     if (rc) {
-        /* it is told */
+        /* it is reported */
     } else if (eval_pieces(e, e->prompt.ids, (int64_t)e->prompt.n_ids, &sum, &count, &error)) {
         rc = cli_fail(e->c, &error);
     } else if (!count) {
@@ -416,7 +416,7 @@ int cli_eval(struct cli *c)
     if (against && !text)
         return cli_usage(c, "--against-sparse goes with --text");
     if (against)
-        return cli_sparse_beside(c, ingle_config_text(c->config, "sparse", 0), against);
+        return cli_sparse_compare(c, ingle_config_text(c->config, "sparse", 0), against);
     if (ingle_config_is_set(c->config, "depth"))
         return cli_usage(c, "--depth goes with --against-sparse");
     const bool json = ingle_config_flag(c->config, "json");

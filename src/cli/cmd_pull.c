@@ -84,7 +84,7 @@ static int on_progress(void *arg, const char *job, double done, double total)
            (a->callbacks.progress && a->callbacks.progress(a->callbacks.arg, job, done, total));
 }
 
-/* What decided something is told without -v. */
+/* The reason of a choice is printed without -v, too. */
 static void on_report(void *arg, ingle_report_level level, const char *kind, const char *subject,
                       const char *text)
 {
@@ -295,14 +295,14 @@ static void hold(const char *path)
 }
 
 static ingle_status pull(struct cli *c, const struct ingle_callbacks *callbacks, const char *name,
-                         bool drafter, bool look, char **path, struct err *err)
+                         bool drafter, bool check, char **path, struct err *err)
 {
     struct access a;
     struct hub_options o;
     struct sigaction before[N_CAUGHT];
     ingle_status st = read_options(c, callbacks, &a, &o, err);
     o.drafter = drafter;
-    o.look = look && c->screen.progress;
+    o.check = check && c->screen.progress;
     o.update = ingle_config_flag(c->config, "update");
     n_signals = 0;
     catch_signals(before);

@@ -23,7 +23,7 @@ struct job {
     size_t n_stop;
     bool json, lines, any_line, any_content, dim;
     struct str media; /* parts of the message: pictures and sounds */
-    bool interrupted, told_short;
+    bool interrupted, reported_short;
     struct cli_wrap content, thoughts;
 };
 
@@ -204,12 +204,12 @@ static void say_short(struct job *j, const struct cli_answer *a)
     const char *dir = ingle_config_text(config, "store", 0);
     const long long least = (long long)ingle_config_number(config, "store-tokens"),
                     n = a->computed_tokens + a->tokens;
-    if (!dir || n >= least || j->told_short || !j->talk.c->screen.progress)
+    if (!dir || n >= least || j->reported_short || !j->talk.c->screen.progress)
         return;
     cli_line("ingle: note: nothing of %lld tokens is saved in %s: a prefix is kept from %lld "
              "tokens on (--store-tokens)",
              n, dir, least);
-    j->told_short = true;
+    j->reported_short = true;
 }
 
 static int run_prompt(struct job *j, const char *text, size_t n)

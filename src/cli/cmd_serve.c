@@ -68,7 +68,7 @@ static bool catch_signals(void)
     return true;
 }
 
-/* Tells systemd (Type=notify), if that started us. */
+/* Notifies systemd (Type=notify), if that started us. */
 static void notify(const char *text)
 {
     const char *path = getenv("NOTIFY_SOCKET");
@@ -89,7 +89,7 @@ static void notify(const char *text)
 /* What callbacks of a start look at. */
 struct start {
     struct cli *c;
-    atomic_int percent; /* that was told last */
+    atomic_int percent; /* of the last notification */
 };
 
 static void on_report(void *arg, ingle_report_level level, const char *kind, const char *subject,
@@ -121,7 +121,7 @@ static int on_progress(void *arg, const char *job, double done, double total)
 /* The sockets that systemd hands over (ingle.socket), from descriptor 3 on. */
 enum { FIRST_HANDED = 3, MOST_HANDED = 9 }; /* one more than can be served: that is an error */
 
-static int handed_over(int fd[MOST_HANDED])
+static int inherited_sockets(int fd[MOST_HANDED])
 {
     const char *pid = getenv("LISTEN_PID"), *count = getenv("LISTEN_FDS");
     if (!pid || !count || strtol(pid, NULL, 10) != (long)getpid())
@@ -153,7 +153,7 @@ struct served {
 };
 
 /* A step that hangs ends the good news, and systemd starts us anew. */
-static void tell_watchdog(const struct served *v, double limit)
+static void notify_watchdog(const struct served *v, double limit)
 {
     if (limit > 0 && (!v->s || server_alive(v->s)))
         notify("WATCHDOG=1");
@@ -194,7 +194,7 @@ static void linger(const struct served *v, double limit, int ms)
     for (uint64_t now; (now = clock_now()) < end;) {
         const int left = (int)((end - now) / 1000000) + 1;
         wait_for_signal(ms >= 0 && ms < left ? ms : left);
-        tell_watchdog(v, limit);
+        notify_watchdog(v, limit);
     }
 }
 
@@ -218,7 +218,7 @@ static void serve_until_signal(const struct served *v)
         if (n_turns != turned)
             set_away(v, (turned = n_turns) != 0);
         wait_for_signal(ms);
-        tell_watchdog(v, limit);
+        notify_watchdog(v, limit);
     }
     notify("STOPPING=1");
     linger(v, limit, ms);
@@ -351,7 +351,7 @@ static const char *plain_key(const char *key, char *out, size_t n)
 struct lines {
     struct cli *c;
     pthread_mutex_t lock;
-    bool told;
+    bool reported;
 };
 
 static ingle_status set_option(void *arg, struct ingle_config *config, const char *key,
@@ -361,17 +361,17 @@ static ingle_status set_option(void *arg, struct ingle_config *config, const cha
     char name[64];
     pthread_mutex_lock(&l->lock);
     const ingle_status st = cli_option_line("serve", config, plain_key(key, name, sizeof name),
-                                            value, l->told ? NULL : &l->c->notes, err);
+                                            value, l->reported ? NULL : &l->c->notes, err);
     pthread_mutex_unlock(&l->lock);
     return st ? st : cli_option_home(config, err);
 }
 
-static void tell_notes(struct lines *l)
+static void print_notes(struct lines *l)
 {
     pthread_mutex_lock(&l->lock);
     if (l->c->screen.progress)
         cli_notes_print(&l->c->notes);
-    l->told = true;
+    l->reported = true;
     pthread_mutex_unlock(&l->lock);
 }
 
@@ -420,10 +420,10 @@ static int serve_models(struct cli *c, const int *handed, int n_handed)
                                      .arg = &lines};
     if (ingle_config_is_set(c->config, "model"))
         return cli_usage(c, "--models has all models: -m is for a server with one");
-    c->notes.n = c->notes.n_more = 0; /* those of the command line are told */
+    c->notes.n = c->notes.n_more = 0; /* those of the command line have been printed */
     if (router_open(&r, &o, &err))
         return cli_fail_err(c, &err);
-    tell_notes(&lines);
+    print_notes(&lines);
     router_describe(r, &info);
     printf("ingle serve listens on %s\n", info.url);
     if (c->screen.progress)
@@ -450,7 +450,7 @@ int cli_serve(struct cli *c)
         return cli_usage(c, "--page-pull is for --models: a server with one model has no list");
     if (ingle_config_flag(c->config, "plan"))
         return plan(c);
-    const int n = handed_over(handed);
+    const int n = inherited_sockets(handed);
     if (!catch_signals())
         return cli_fail_err(c, &(struct err){INGLE_IO, "no pipe for signals"});
     return ingle_config_is_set(c->config, "models") ? serve_models(c, handed, n)

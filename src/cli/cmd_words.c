@@ -264,7 +264,7 @@ int cli_tokenize(struct cli *c)
 /* ---- render, parse ---- */
 
 struct words {
-    struct ingle_model *model; /* NULL: none was asked for and the family is another one */
+    struct ingle_model *model; /* NULL: none was requested and the family is another one */
     const char *family;
 };
 
@@ -357,7 +357,7 @@ static int render_input(struct cli *c, const struct words *w)
     return rc;
 }
 
-/* The family is the model's unless named; a model that was not asked for and is of another
+/* The family is the model's unless named; a model that was not requested and is of another
  * family is not used. */
 static int open_words(struct cli *c, struct words *w)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* completion - what shells offer behind 'ingle', made from the tables of commands and options. */
+/* completion - what shells offer after 'ingle', made from the tables of commands and options. */
 #include "cli/cli.h"
 
 #include <string.h>

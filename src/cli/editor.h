@@ -52,7 +52,7 @@ int cli_interrupts(void);
 void cli_interrupt_reset(void);
 /* A signal at a prompt: the first one explains, the second one leaves.  While a line is edited
  * Ctrl-C is a key, between two lines it is a signal: asked says that the first one was a key. */
-void cli_interrupt_prompt(bool at_prompt, bool asked);
+void cli_interrupt_prompt(bool at_prompt, bool on_exit);
 /* Keeps the terminal's settings, which come back when a signal ends the program. */
 void cli_interrupt_terminal(void);
 #define CLI_LEAVE_HINT "(press Ctrl-C again or Ctrl-D to quit)"

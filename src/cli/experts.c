@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * experts - how often each expert was chosen: a run's counters into a file (--experts FILE),
- * where those of earlier runs with the same model are added up, and what a file tells:
+ * where those of earlier runs with the same model are added up, and what a file says:
  * which experts are hot, and which share of all choices the best of them would serve.
  */
 #include "cli/cli.h"
@@ -201,7 +201,7 @@ static ingle_status write_counts(const struct counts *c, const char *path, struc
     return st;
 }
 
-/* ---- what they tell ---- */
+/* ---- what the counts say ---- */
 
 static int falling(const void *a, const void *b)
 {

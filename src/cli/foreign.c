@@ -78,8 +78,8 @@ const struct cli_foreign *cli_foreign_letters(const char *command, const char *l
 /* map: "theirs=ours theirs=ours", up to a '|'. */
 static const char *word_for(const char *map, const char *value, size_t n, size_t *n_ours)
 {
-    const char *const over = map + strcspn(map, "|");
-    for (const char *p = map; p < over; p += strcspn(p, " |"), p += *p == ' ') {
+    const char *const names_end = map + strcspn(map, "|");
+    for (const char *p = map; p < names_end; p += strcspn(p, " |"), p += *p == ' ') {
         const size_t k = strcspn(p, "="), end = strcspn(p, " |");
         if (k == n && strncmp(p, value, n) == 0) {
             *n_ours = end - k - 1;

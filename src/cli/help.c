@@ -38,7 +38,7 @@ static void wrap(FILE *to, const char *text, int indent, int column)
     putc('\n', to);
 }
 
-/* The text behind the help of an option: range, choices, default. */
+/* The text after the help of an option: range, choices, default. */
 static void notes(char *out, size_t n, const struct ingle_option *o)
 {
     size_t k = 0;

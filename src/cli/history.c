@@ -30,19 +30,19 @@ struct cli_history {
     char path[PATH_MAX];
     struct cli *c;
     char *last; /* text that was added last, or NULL */
-    bool off, told, locked;
+    bool off, reported, locked;
 };
 
 /* Says once why nothing is kept. */
-static void tell(struct cli_history *h, const char *what)
+static void warn(struct cli_history *h, const char *what)
 {
     const int why = errno;
-    if (!h->told && h->c->screen.progress) {
+    if (!h->reported && h->c->screen.progress) {
         cli_screen_clear(&h->c->screen);
         cli_line("ingle: note: %s: %s: %s; the history ends with this chat", h->path, what,
                  strerror(why));
     }
-    h->told = h->off = true;
+    h->reported = h->off = true;
 }
 
 static bool find_path(char *out, size_t n)
@@ -87,7 +87,7 @@ static int open_locked(struct cli_history *h)
         const int fd =
             open(h->path, O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC | O_NONBLOCK | O_NOCTTY, 0600);
         if (fd < 0) {
-            tell(h, "cannot open");
+            warn(h, "cannot open");
             return -1;
         }
         if (fstat(fd, &st) || !S_ISREG(st.st_mode)) {
@@ -101,13 +101,13 @@ static int open_locked(struct cli_history *h)
         /* where no lock can be had, O_APPEND still adds whole lines */
         if (!was_replaced(fd, h->path)) {
             if (st.st_mode & 077 && fchmod(fd, 0600))
-                tell(h, "cannot make it private");
+                warn(h, "cannot make it private");
             return fd;
         }
         close(fd);
     }
     errno = EBUSY;
-    tell(h, "cannot lock");
+    warn(h, "cannot lock");
     return -1;
 }
 
@@ -125,7 +125,7 @@ static void read_end(struct cli_history *h, int fd, struct str *out)
         if (n < 0 && errno == EINTR)
             continue;
         if (n < 0) {
-            tell(h, "cannot read");
+            warn(h, "cannot read");
             return;
         }
         str_add(out, piece, (size_t)n);
@@ -223,7 +223,7 @@ struct cli_history *cli_history_open(struct cli *c, struct cli_editor *e)
     if (make_folders(h->path))
         load(h, e);
     else
-        tell(h, "cannot make its folder");
+        warn(h, "cannot make its folder");
     return h;
 }
 
@@ -236,7 +236,7 @@ void cli_history_close(struct cli_history *h)
 
 bool cli_history_switch(struct cli_history *h, bool on)
 {
-    if (!h || (on && (h->told || !h->path[0])))
+    if (!h || (on && (h->reported || !h->path[0])))
         return false;
     h->off = !on;
     return true;
@@ -252,9 +252,9 @@ static void append(struct cli_history *h, const struct str *line)
         return;
     const off_t end = lseek(fd, 0, SEEK_END);
     if (end > 0 && pread(fd, &last, 1, end - 1) == 1 && last != '\n' && write(fd, "\n", 1) != 1)
-        tell(h, "cannot write"); /* a line that was cut stays one of its own */
+        warn(h, "cannot write"); /* a line that was cut stays one of its own */
     else if (write(fd, line->at, line->n) != (ssize_t)line->n) {
-        tell(h, "cannot write");
+        warn(h, "cannot write");
         if (!h->locked || end < 0 || ftruncate(fd, end))
             h->off = true; /* what is left of it is a line of its own later */
     }

@@ -47,7 +47,7 @@ bool cli_names_model(const struct cli *c, const char *value);
 /* cmd_cache.c */
 /* Unless the options say where files of packed weights are: in the user's cache. */
 MUST_CHECK ingle_status cli_pack_default(struct cli *c, struct ingle_error *error);
-/* Tells how the weights came into memory, where that is news. */
+/* Prints how the weights came into memory, unless that is usual. */
 void cli_pack_say(struct cli *c, const struct ingle_engine *e);
 
 #endif

@@ -178,7 +178,7 @@ int cli_reader_line(struct cli_reader *r, size_t most, struct str *out, struct e
     if (out->cap > KEPT_LINE)
         str_release(out);
     str_clear(out);
-    if (r->over)
+    if (r->ended)
         return 0;
     while (!st && !whole && (ch = getc_unlocked(r->f)) != EOF) {
         const char byte = (char)ch;
@@ -194,7 +194,7 @@ int cli_reader_line(struct cli_reader *r, size_t most, struct str *out, struct e
         st = err_set(err, INGLE_IO, "%s: %s", r->plain.name, strerror(errno));
     else if (!st && ch == EOF)
         st = plain_end(&r->plain, out, err);
-    r->over = st || ch == EOF;
+    r->ended = st || ch == EOF;
     if (!st && !str_ok(out))
         st = err_set(err, INGLE_NOMEM, "%s: no memory for a line", r->plain.name);
     if (st)

@@ -8,7 +8,7 @@
 #include "cli/cli.h"
 
 /* input.c: text comes in as base/plain.h says. */
-/* The whole of a file ("-": standard input) with a 0 behind it; ended with mem_free(). */
+/* The whole of a file ("-": standard input) with a 0 after it; ended with mem_free(). */
 MUST_CHECK ingle_status cli_slurp(const char *path, char **out, size_t *n, struct err *err);
 /* The input of a command: -f FILE, else its arguments joined by a space, else standard
  * input. */
@@ -18,7 +18,7 @@ struct cli_reader {
     FILE *f;
     struct plain plain;
     uint64_t line; /* number of the last one, from 1 */
-    bool over;
+    bool ended;
 };
 void cli_reader_init(struct cli_reader *r, FILE *f, const char *name, bool lax);
 /* The next line without its end, LF or (unless lax) CR LF; of one that is longer than most its
@@ -56,7 +56,7 @@ void cli_print_json(const char *bytes, size_t n); /* a string with its quotes */
 void cli_json(struct str *s);
 /* Begins a line of a list: a comma and a line end stand before what follows. */
 void cli_json_line(struct str *s, bool first);
-/* Prints what s has, with `end` behind it; s is empty again. */
+/* Prints what s has, with `end` after it; s is empty again. */
 void cli_json_print(struct str *s, const char *end);
 /* The same, and s is released. */
 void cli_json_end(struct str *s, const char *end);

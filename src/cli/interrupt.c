@@ -82,8 +82,8 @@ void cli_interrupt_reset(void)
     count = 0;
 }
 
-void cli_interrupt_prompt(bool at_prompt, bool asked)
+void cli_interrupt_prompt(bool at_prompt, bool on_exit)
 {
-    count = asked; /* what stopped an answer does not leave the program */
+    count = on_exit; /* what stopped an answer does not leave the program */
     prompt = at_prompt;
 }

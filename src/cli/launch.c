@@ -438,7 +438,7 @@ ingle_status cli_launch_check(struct cli *c, struct err *err)
     return INGLE_OK;
 }
 
-static void tell(const struct cli *c, const struct part *p)
+static void print_part(const struct cli *c, const struct part *p)
 {
     char of[40] = "this process";
     if (p->n)
@@ -538,6 +538,6 @@ ingle_status cli_launch(struct cli *c, const char **command, struct err *err)
         c->n_arg = 0; /* the first process has the prompt */
     }
     if (!st)
-        tell(c, &p);
+        print_part(c, &p);
     return st;
 }

@@ -159,7 +159,7 @@ static const char *program_of(const char *path)
 int main(int argc, char **argv)
 {
     mem_keep_little();
-    signal(SIGPIPE, SIG_IGN); /* a reader that has gone is a write error */
+    signal(SIGPIPE, SIG_IGN); /* a closed pipe is a write error */
     signal(SIGXFSZ, SIG_IGN); /* and so is a file that may not grow (ulimit -f) */
     cli_watch_files();
     if (argc < 2) {

@@ -54,7 +54,7 @@ static int set(struct cli *c, const char *name, const char *value, const char *o
     return cli_usage(c, "%s%s%s", other ? other : "", other ? ": " : "", error.text);
 }
 
-/* The value of an option: what stands behind '=', or the next argument.  False after saying that it
+/* The value of an option: what stands after '=', or the next argument.  False after saying that it
  * is missing. */
 static bool take_value(struct cli *c, const struct ingle_option *o, const char *spelt, int argc,
                        char **argv, int *i, const char **value)
@@ -130,7 +130,7 @@ static int read_foreign(struct cli *c, const struct cli_foreign *f, const char *
     return s.name ? set(c, s.name, s.value, spelt) : CLI_OK;
 }
 
-/* argv[*i] begins with "--"; takes its value from behind '=' or from the next argument. */
+/* argv[*i] begins with "--"; takes its value from after '=' or from the next argument. */
 static int read_long(struct cli *c, int argc, char **argv, int *i)
 {
     char name[64], spelt[68];

@@ -36,8 +36,8 @@ bool cli_has_word(const char *list, const char *word); /* list: words with blank
 /* Whether NAME=VALUE of another one sets it: help lists limits there, and nothing else does. */
 bool cli_is_limit(const struct ingle_option *o);
 bool cli_option_takes(const char *command, const struct ingle_option *o);
-/* Commands may give a letter to options of their own; what another one has is told by its name.
- * NULL: nobody has it. */
+/* Commands may give a letter to options of their own; what another command has is found by its
+ * name. NULL: nobody has it. */
 const struct ingle_option *cli_by_letter(const char *command, char letter);
 const struct ingle_option *cli_by_name(const char *name);
 /* Whether the command has that option of ours. */

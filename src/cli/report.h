@@ -29,7 +29,7 @@ struct cli_report {
     struct cli_report_token *token;  /* [n]; surprise of the last one is 0 */
     struct cli_report_layer *layer;  /* [info.n_layers + 2]: embed, layers, norm */
     bool has_layers;
-    ingle_status status;       /* of what a tap could not tell */
+    ingle_status status; /* of a tap that failed */
     struct err err;
     /* drafts, made for the page */
     int64_t n_drafts, n_positions;

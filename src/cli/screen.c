@@ -240,7 +240,7 @@ void cli_push(struct cli *c)
 
 /* Whether standard output is a pipe that nobody reads: of a write inside printf() the errno is
  * lost. */
-static bool reader_is_gone(void)
+static bool reader_is_closed(void)
 {
     struct pollfd p = {.fd = STDOUT_FILENO, .events = POLLOUT};
     return poll(&p, 1, 0) > 0 && (p.revents & POLLERR);
@@ -251,7 +251,7 @@ int cli_flush(struct cli *c)
     cli_push(c);
     if (!c->write_error && !ferror(stdout))
         return CLI_OK;
-    if (c->write_error == EPIPE || (!c->write_error && reader_is_gone()))
+    if (c->write_error == EPIPE || (!c->write_error && reader_is_closed()))
         return CLI_FAILURE;
     cli_screen_clear(&c->screen);
     fprintf(stderr, "ingle: error: standard output: %s\n",

@@ -241,7 +241,7 @@ static int open_engine(struct sparse *s)
     return st ? cli_fail(s->c, &error) : CLI_OK;
 }
 
-int cli_sparse_beside(struct cli *c, const char *how, const char *against)
+int cli_sparse_compare(struct cli *c, const char *how, const char *against)
 {
     struct sparse s = {.c = c,
                        .side = {{.how = how}, {.how = against}},

@@ -30,7 +30,7 @@ struct stream {
 };
 
 /* What one line asks for. */
-struct ask {
+struct request {
     char *path;
     int64_t count;
     struct ingle_sampling sampling;
@@ -93,7 +93,8 @@ static ingle_status read_samp(const char *text, struct ingle_sampling *out, stru
     return INGLE_OK;
 }
 
-static ingle_status read_ask(const struct stream *s, char *line, struct ask *a, struct err *err)
+static ingle_status read_request(const struct stream *s, char *line, struct request *a,
+                                 struct err *err)
 {
     static const char blank[] = " \t";
     char *rest, *end;
@@ -124,14 +125,14 @@ static ingle_status read_ask(const struct stream *s, char *line, struct ask *a, 
     return st;
 }
 
-static ingle_status told(struct err *err, const struct ingle_error *error)
+static ingle_status fail(struct err *err, const struct ingle_error *error)
 {
     return err_set(err, error->status, "%s", error->text);
 }
 
 /* The token that ends an answer is written, too. */
-static ingle_status generate(struct stream *s, const struct ask *a, struct ingle_sampler *sampler,
-                             struct err *err)
+static ingle_status generate(struct stream *s, const struct request *a,
+                             struct ingle_sampler *sampler, struct err *err)
 {
     struct ingle_session *session = s->session;
     struct ingle_engine_info info;
@@ -140,33 +141,33 @@ static ingle_status generate(struct stream *s, const struct ask *a, struct ingle
     ingle_engine_info(s->talk.engine, &info);
     if (ingle_session_sync(session, a->ids, (int64_t)a->n_ids, NULL, &error) ||
         ingle_session_finish(session, &logits, &error))
-        return told(err, &error);
+        return fail(err, &error);
     for (int64_t i = 0;
          i < a->count && !cli_interrupts() && ingle_session_length(session) < info.n_ctx; i++) {
         struct ingle_token token;
         if (ingle_sample(sampler, logits, session, &token, &error))
-            return told(err, &error);
+            return fail(err, &error);
         if (put(s, token.id, err))
             return err->status;
         if (ingle_model_is_end(s->talk.model, token.id) && !s->talk.ignore_end)
             break;
         if (ingle_session_append(session, &token.id, 1, &error) ||
             (i + 1 < a->count && ingle_session_finish(session, &logits, &error)))
-            return told(err, &error);
+            return fail(err, &error);
     }
     if (ingle_session_remember(session, &error))
-        return told(err, &error);
+        return fail(err, &error);
     return INGLE_OK;
 }
 
-static ingle_status answer(struct stream *s, const struct ask *a, struct err *err)
+static ingle_status answer(struct stream *s, const struct request *a, struct err *err)
 {
     struct ingle_sampler *sampler;
     struct ingle_error error;
     ingle_engine_resume(s->talk.engine);
     cli_interrupt_reset();
     if (ingle_sampler_open(&sampler, s->talk.engine, &a->sampling, &error))
-        return told(err, &error);
+        return fail(err, &error);
     const ingle_status st = generate(s, a, sampler, err);
     ingle_sampler_close(sampler);
     return st;
@@ -175,19 +176,19 @@ static ingle_status answer(struct stream *s, const struct ask *a, struct err *er
 static int on_line(struct cli *c, void *arg, char *line, size_t n)
 {
     struct stream *s = arg;
-    struct ask a = {0};
+    struct request a = {0};
     struct err err;
     if (strspn(line, " \t") == n)
         return CLI_OK;
-    ingle_status st = read_ask(s, line, &a, &err);
+    ingle_status st = read_request(s, line, &a, &err);
     if (!st)
         st = answer(s, &a, &err);
     mem_free(a.ids);
     if (st)
         (void)cli_fail_err(c, &err);
     s->usual.seed++;
-    struct err gone;
-    return put(s, -1, &gone) ? CLI_FAILURE : CLI_OK; /* nobody reads */
+    struct err closed;
+    return put(s, -1, &closed) ? CLI_FAILURE : CLI_OK; /* nobody reads */
 }
 
 int cli_stream(struct cli *c, int fd)

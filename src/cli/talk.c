@@ -91,7 +91,7 @@ int cli_talk_open(struct cli *c, struct cli_talk *t)
     *t = (struct cli_talk){.c = c};
     if (cli_open_model(c, &t->model, &error))
         return cli_fail(c, &error);
-    int rc = open_grammar(c, t); /* a mistake in it is told before what takes long */
+    int rc = open_grammar(c, t); /* a mistake in it is reported before the slow parts */
     if (!rc)
         rc = read_system(c, t);
     if (rc) {
@@ -135,8 +135,8 @@ struct running {
     struct cli_answer *out;
     pthread_mutex_t lock;
     pthread_cond_t news;
-    bool over;                /* Sync: lock */
-    int64_t n_read;           /* Sync: lock; tokens that are read and not told of */
+    bool finished;            /* Sync: lock */
+    int64_t n_read;           /* Sync: lock; tokens that are read and not reported yet */
     ingle_status st;          /* of the reader, or why the request failed */
     struct ingle_error error;
     enum ingle_finish why;
@@ -227,7 +227,7 @@ static void done(void *arg, const struct ingle_usage *usage)
     r->out->n_encoded = usage->n_encoded;
     r->out->encode_s = usage->encode_seconds;
     pthread_mutex_lock(&r->lock);
-    r->over = true;
+    r->finished = true;
     pthread_cond_signal(&r->news);
     pthread_mutex_unlock(&r->lock);
 }
@@ -239,16 +239,16 @@ static void wait_for(struct running *r, struct ingle_request *request)
     bool cancelled = false;
     const uint64_t began = clock_now();
     pthread_mutex_lock(&r->lock);
-    while (!r->over) {
+    while (!r->finished) {
         struct timespec until;
         clock_gettime(CLOCK_REALTIME, &until);
         until.tv_nsec += LOOK_NS;
         until.tv_sec += until.tv_nsec / 1000000000;
         until.tv_nsec %= 1000000000;
         pthread_cond_timedwait(&r->news, &r->lock, &until);
-        if (!r->over)
+        if (!r->finished)
             say_reading(r, began);
-        if (r->over || cancelled || !cli_interrupts())
+        if (r->finished || cancelled || !cli_interrupts())
             continue;
         cancelled = true; /* done() cannot return while the lock is held: the request is there */
         ingle_request_cancel(r->t->scheduler, request);

@@ -28,7 +28,7 @@ void cli_wrap_init(struct cli_wrap *w, FILE *to)
 
 /* A screen that changes moves what stands on it; the word at the cursor cannot be moved any
  * more. */
-static void look_at_width(struct cli_wrap *w)
+static void check_width(struct cli_wrap *w)
 {
     struct winsize size;
     const int width = ioctl(fileno(w->to), TIOCGWINSZ, &size) ? 0 : size.ws_col;
@@ -79,7 +79,7 @@ static void end_fence(struct cli_wrap *w)
     w->line_began = w->fence_ended = false;
 }
 
-static void look_for_fence(struct cli_wrap *w, uint32_t c)
+static void find_fence(struct cli_wrap *w, uint32_t c)
 {
     const bool mark = c == '`' || c == '~';
     if (!w->line_began) {
@@ -210,7 +210,7 @@ static void put_one(struct cli_wrap *w, const char *text, uint32_t c)
         end_fence(w);
         new_line(w);
     } else {
-        look_for_fence(w, c);
+        find_fence(w, c);
         if (w->in_code || (w->line_fence >= FENCE && w->fence_only)) {
             w->stuck = true; /* as it is: the terminal breaks it */
             fputs(text, w->to);
@@ -230,7 +230,7 @@ static void put_one(struct cli_wrap *w, const char *text, uint32_t c)
 void cli_wrap_put(struct cli_wrap *w, const char *text, size_t n)
 {
     if (w->terminal)
-        look_at_width(w);
+        check_width(w);
     if (!w->terminal || w->width < NARROWEST) {
         cli_put_text(w->to, text, n);
         return;

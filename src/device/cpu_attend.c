@@ -6,7 +6,7 @@
  * Decode: with few rows a task is one split of one key/value head, so that a long context
  * is shared among threads even if there is one head; the splits are merged in a second
  * pass.  Both give the same bits (kern/attend.h).  With several memory nodes those have the splits
- * in turn, where their pages lie (kv_pool_memory()).
+ * in turn, where their pages are (kv_pool_memory()).
  */
 #include "base/bug.h"
 #include "base/num.h"
@@ -149,7 +149,7 @@ static int64_t split_floats(const struct attend *t, const struct device_span *s)
     return s->n * t->group * kern_attend_state(t->a->kv->v_width);
 }
 
-/* Finds the span that task `chunk` belongs to; count tells a span's tasks. */
+/* Finds the span that task `chunk` belongs to; count is a span's number of tasks. */
 static const struct device_span *find_span(const struct attend *t, int64_t *chunk,
                                            int64_t (*count)(const struct attend *,
                                                             const struct device_span *))

@@ -10,7 +10,7 @@
  * The list is laid out in pages as attention reads them.  Three ways, the same bits:
  *   few rows       the threads lay out a row's list together, then each takes some heads;
  *   shared rows    rows of one span that see a full window of whole pages and every
- *                  compressed row have the same pages behind the window: laid out once;
+ *                  compressed row have the same pages after the window: laid out once;
  *   rows           each task lays out the list of its own row.
  * What threads of several memory nodes share is laid out once for each of them, in its memory: all
  * heads need all rows, and a stored row is a quarter of what it is in pages.
@@ -132,13 +132,13 @@ static void attend(const struct latent_job *job, int64_t i, int64_t h0, int64_t 
     device_cpu_attend_kernels(job->d, is_prompt(a, i))->rows(&k, scratch);
 }
 
-/* Whether the list of the row at pos has the shared pages behind a full window. */
+/* Whether the list of the row at pos has the shared pages after a full window. */
 static bool is_shared(const struct device_latent *s, int64_t pos)
 {
     return pos + 1 >= s->window && (!s->top_k || (pos + 1) / s->far.every <= s->top_k);
 }
 
-/* A whole row, laid out by the task that attends, but for what is shared. */
+/* A whole row, laid out by the task that attends, except for what is shared. */
 static void row_chunk(void *arg, int64_t chunk, int worker)
 {
     const struct latent_job *job = arg;

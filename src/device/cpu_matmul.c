@@ -136,7 +136,7 @@ static bool is_covered(const struct device *d, const struct device_product *p, i
 }
 
 /* Whether rows that are listed may be brought together: blocks of quantised ones, without zeros
- * behind. */
+ * after. */
 static bool may_gather(enum kern_act_kind kind)
 {
     return kind == KERN_ACT_Q32 || kind == KERN_ACT_Q256;
@@ -261,7 +261,7 @@ struct quantise {
     struct device *d;
     const struct kern_act *act;
     int64_t grain;
-    bool tiles_alone;
+    bool tiles_single;
 };
 
 static void quantise_chunk(void *arg, int64_t chunk, int worker)
@@ -270,7 +270,7 @@ static void quantise_chunk(void *arg, int64_t chunk, int worker)
     const struct quantise *q = arg;
     const int64_t r0 = chunk * q->grain;
     const int64_t r1 = num_min(q->act->n, r0 + q->grain);
-    if (!q->tiles_alone) {
+    if (!q->tiles_single) {
         kern_touch_act(q->act, r0, r1);
         q->d->kern.matmul.act[q->act->kind](q->act, r0, r1);
     }
@@ -280,11 +280,11 @@ static void quantise_chunk(void *arg, int64_t chunk, int worker)
     }
 }
 
-bool device_cpu_prepare(struct device *d, const struct kern_act *act, bool tiles_alone)
+bool device_cpu_prepare(struct device *d, const struct kern_act *act, bool tiles_single)
 {
-    if (!d->kern.matmul.act[act->kind] || (tiles_alone && !act->tiles))
+    if (!d->kern.matmul.act[act->kind] || (tiles_single && !act->tiles))
         return false;
-    struct quantise q = {d, act, num_max(1, act->n / (4 * pool_size(d->pool))), tiles_alone};
+    struct quantise q = {d, act, num_max(1, act->n / (4 * pool_size(d->pool))), tiles_single};
     if (act->tiles)
         q.grain = num_div_up(q.grain, KERN_TILES_ROWS) * KERN_TILES_ROWS;
     const int64_t n_chunks = num_div_up(act->n, q.grain), work = act->n * act->k * 2;

@@ -35,14 +35,14 @@ enum kern_act_kind device_cpu_act_kind(const struct device *d, const struct devi
 
 /* Quantises the rows of act and brings them in the order of tiles, if it has a place for them; or
  * that alone.  Returns whether threads of all nodes did. */
-bool device_cpu_prepare(struct device *d, const struct kern_act *act, bool tiles_alone);
+bool device_cpu_prepare(struct device *d, const struct kern_act *act, bool tiles_single);
 /* The block of what kernels read of act; by_all: written by chunks of all nodes. */
 struct device_near device_cpu_near(struct device *d, const struct kern_act *act, bool by_all);
 /* act as a worker reads it, whose codes or tiles may be of that block. */
 void device_cpu_read_near(const struct device *d, const struct device_near *b, struct kern_act *act,
                           int worker);
 /* Prepares the activations of n parts in memory from at on, and brings listed rows together; sets
- * what the parts say of them.  ready: [n].  Returns what is behind. */
+ * what the parts say of them.  ready: [n].  Returns the address after them. */
 uint8_t *device_cpu_ready(struct device *d, struct device_part *part, int64_t n,
                           struct device_ready *ready, uint8_t *at);
 /* Computes n parts.  lists: device_cpu_parts_bytes(); decoded: of reference numerics, f32

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * cpu_mlp - gated products and the way back, without what lies between them in memory.
+ * cpu_mlp - gated products and the way back, without what is between them in memory.
  *
  * A chunk computes the same columns of gate and up for some rows into the second cache, where they
  * become act(gate) * up, and groups of it are quantised there for the way back, if the chunk has
@@ -55,7 +55,7 @@ struct half {
     const int32_t *row; /* host, or NULL: one after another */
     int64_t col0;       /* its first column in w */
     float scale;
-    /* of whose pieces columns may be, matrix `index`; NULL: all panels lie where w says */
+    /* of whose pieces columns may be, matrix `index`; NULL: all panels are where w says */
     const struct device_matrix *pieces;
     int64_t index;
 };
@@ -256,7 +256,7 @@ static int blocks_of(const struct device_mlp_args *a, struct block b[CALLS])
     return CALLS;
 }
 
-/* Where each thing of the operation lies in its scratch; the same order in a dry run. */
+/* Where each thing of the operation is in its scratch; the same order in a dry run. */
 struct layout {
     size_t ready, part, act, task, lists, tile, decoded, floats[CALLS], rest, all;
     int64_t tile_floats, widest;
@@ -388,7 +388,7 @@ struct device_cost device_cpu_mlp_cost(const struct device_mlp_args *a)
     return c;
 }
 
-/* at: where panel 0 of its matrix would lie. */
+/* at: where panel 0 of its matrix would be. */
 static struct half half_of(const struct device *d, const struct device_part *part, uint8_t *at,
                            int64_t col0)
 {
@@ -523,7 +523,7 @@ static int64_t list_parts(const struct device *d, struct block *b, int n_blocks,
     return n;
 }
 
-/* The activations of down, of each side, from at on; returns what is behind. */
+/* The activations of down, of each side, from at on; returns the address after them. */
 static uint8_t *place_hidden(const struct device *d, struct block *b, int64_t fair, float *floats,
                              uint8_t *at)
 {

@@ -169,9 +169,9 @@ void device_cpu_compress(struct device *d, const void *args, void *scratch)
 
 /*
  * With fewer rows than threads the keys of a row are scored in runs, so that one row in a
- * long context keeps all threads busy; with more, a task is a row.  A row's scores lie in a
- * slot: slot i of row i, or one for each worker; behind them is room for the best ones.  With
- * several memory nodes runs are of keys that lie on one node (kv_pool_memory()).
+ * long context keeps all threads busy; with more, a task is a row.  A row's scores are in a
+ * slot: slot i of row i, or one for each worker; after them is room for the best ones.  With
+ * several memory nodes runs are of keys that are on one node (kv_pool_memory()).
  */
 struct select_job {
     struct device *d;
@@ -180,7 +180,7 @@ struct select_job {
     float *scratch;  /* [threads][kernel's] */
     int64_t room, query;
     int64_t keys;            /* of the row that sees most */
-    int64_t split, together; /* keys that lie together; how many such splits a run has */
+    int64_t split, together; /* keys that are together; how many such splits a run has */
     struct device_share share;
 };
 
@@ -233,7 +233,7 @@ static void best_cut(struct best *b)
     b->n = b->k;
 }
 
-/* Whether one of 16 is at least edge: few are, and vectors tell. */
+/* Whether one of 16 is at least edge: few are, and vectors show it. */
 static bool any_of_16(const float *x, float edge)
 {
     int any = 0;

@@ -6,7 +6,7 @@
  * The choice: masses of pages, in tasks of some pages of a row and key/value head; then a task a
  * row and head orders them and sums the rest.  Attention: a task is a split of a row and head, over
  * the chosen pages or, for a row that looks at all of them, over all and then over the chosen ones,
- * which tells what the choice would have missed; a last pass merges.
+ * which measures what the choice would have missed; a last pass merges.
  */
 #include "base/bug.h"
 #include "base/num.h"

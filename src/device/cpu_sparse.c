@@ -4,7 +4,7 @@
  *
  * A task is a block of rows of one span and one key/value head, over all splits: many rows, since
  * keys are rounded once a task. With few rows, or where another step waits, a task is one split of
- * one head: what a row begins with is found before, the splits are merged behind.  Both give the
+ * one head: what a row begins with is found before, the splits are merged after.  Both give the
  * same bits.
  */
 #include "base/num.h"
@@ -112,12 +112,12 @@ static float *state_of(const struct sparse *f, int64_t h, int64_t split)
     return f->state + (h * f->n_splits + split) * split_floats(f);
 }
 
-static void look_chunk(void *arg, int64_t h, int worker)
+static void select_chunk(void *arg, int64_t h, int worker)
 {
     const struct sparse *f = arg;
     const struct kern_sparse_task t = job(f, h, 0, f->s->n);
-    kern_touch_sparse_look(&t, first_of(f, h), scratch_of(f, worker));
-    f->d->kern.sparse.table.look(&t, first_of(f, h), scratch_of(f, worker));
+    kern_touch_sparse_select(&t, first_of(f, h), scratch_of(f, worker));
+    f->d->kern.sparse.table.select(&t, first_of(f, h), scratch_of(f, worker));
 }
 
 static void split_chunk(void *arg, int64_t chunk, int worker)
@@ -214,7 +214,7 @@ static void attend(struct device *d, const struct device_attend_args *a,
     f.worker = (uint8_t *)(f.missed + 4 * pairs);
     f.state = (float *)(void *)(f.worker + f.worker_bytes * (size_t)pool_size(d->pool));
     if (f.by_split) {
-        device_cpu_for(d, n_heads, work, look_chunk, &f);
+        device_cpu_for(d, n_heads, work, select_chunk, &f);
         device_cpu_for(d, n_heads * f.n_splits, work, split_chunk, &f);
         device_cpu_for(d, n_heads, work, merge_chunk, &f);
     } else {

@@ -19,13 +19,13 @@ static bool copy_topology(struct cpu_topology *t, const struct cpu_topology *fro
     return t->cpu;
 }
 
-/* What of the machine, or of what was asked for, is not used. */
+/* What of the machine, or of what was requested, is not used. */
 static void report_spare(const struct device *d, const struct device_options *o,
                          const struct cpu_topology *t, int n_threads)
 {
     char spare[SPARE_BYTES], subject[32];
     snprintf(subject, sizeof subject, "%d threads", n_threads);
-    if (o->numa == DEVICE_NUMA_AUTO && spare_tell(spare, t, ""))
+    if (o->numa == DEVICE_NUMA_AUTO && spare_report(spare, t, ""))
         report(d->sink, INGLE_REPORT_NOTE, "numa", "nodes", "%s", spare);
     if (o->numa == DEVICE_NUMA_INTERLEAVE && t->n_nodes == 1)
         report(d->sink, INGLE_REPORT_WARN, "numa", "interleave",
@@ -56,7 +56,7 @@ static ingle_status create_pool(struct device *d, const struct device_options *o
     const bool bound = o->numa == DEVICE_NUMA_AUTO && o->pin && n_threads <= t.n_cpus;
     d->placed = bound;
     const ingle_status s = o->topology ? pool_create_on(&d->pool, n_threads, o->pin, &t, err)
-                                       : pool_create_beside(&d->pool, n_threads, o->pin, &t, err);
+                                       : pool_create_with(&d->pool, n_threads, o->pin, &t, err);
     cpu_topology_release(&t);
     if (s || !bound)
         return s;

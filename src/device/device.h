@@ -32,9 +32,9 @@ enum device_numerics {
 
 /* Of a machine with several memory nodes. */
 enum device_numa {
-    /* rows of a matrix lie on, and are computed by, the nodes that have threads */
+    /* rows of a matrix are on, and are computed by, the nodes that have threads */
     DEVICE_NUMA_AUTO,
-    DEVICE_NUMA_OFF,        /* memory lies where the system puts it */
+    DEVICE_NUMA_OFF,        /* memory is where the system puts it */
     DEVICE_NUMA_INTERLEAVE, /* pages turn by turn on all nodes */
 };
 
@@ -83,7 +83,7 @@ int64_t device_matrix_out(const struct device_matrix *m);
 int64_t device_matrix_in(const struct device_matrix *m);
 int64_t device_matrix_stack(const struct device_matrix *m);
 uint32_t device_matrix_type(const struct device_matrix *m);
-/* Where its weights lie, 64-byte aligned, borrowed until it is freed; const if device_matrix_load()
+/* Where its weights are, 64-byte aligned, borrowed until it is freed; const if device_matrix_load()
  * is not used. Matrices of a stack begin `step` bytes apart; 0: one follows the other, in all
  * device_matrix_bytes(). */
 void device_matrix_place(struct device_matrix *m, void *at, size_t step);
@@ -104,15 +104,15 @@ void device_own_get(struct device *d, void *host, const void *own, size_t n_byte
 void device_matrix_place_own(const struct device_matrix *m, int64_t index, void *own);
 /* Its memory is new and the device's alone: with several nodes it is spread over them now; of a
  * stack that is divided that of all parts, given the first. */
-void device_matrix_settle(const struct device_matrix *m);
-/* Where its pages lie, by the system's answer about some of them (more of larger ones), beside
+void device_matrix_spread(const struct device_matrix *m);
+/* Where its pages are, by the system's answer about some of them (more of larger ones), beside
  * where device_matrix_share() wants them.  Adds to *p; nothing where no node is to have rows of its
  * own: --numa off, unbound threads, experts that come and go. */
 struct device_placement {
     double bytes, local_bytes; /* of weights; of them where they should be */
     uint64_t pages, unknown;   /* asked about; of them without an answer */
 };
-void device_matrix_look(const struct device_matrix *m, struct device_placement *p);
+void device_matrix_placement(const struct device_matrix *m, struct device_placement *p);
 /* Panels [*p0, *p1) of one matrix of the stack belong to a node of the device's pool; none: *p0 =
  * *p1.  Of large matrices and of stacks that are divided each node has rows, of other stacks of
  * small ones whole matrices.  half < device_matrix_halves(): of a divided stack with rows of gate
@@ -127,7 +127,7 @@ int device_matrix_halves(const struct device_matrix *m);
 enum { DEVICE_DIVIDED = 3 };
 bool device_matrix_divide(struct device_matrix *const *part, int n_parts, void *at, size_t n_bytes);
 /* The same of other matrices that follow one another in new memory, which is spread over the nodes
- * now: a node's rows of all of them lie together.  None is to be a card's.  False: there is one
+ * now: a node's rows of all of them are together.  None is to be a card's.  False: there is one
  * node, or no memory for the list of places. */
 bool device_matrix_divide_run(struct device_matrix *const *m, size_t n, void *at, size_t n_bytes);
 bool device_matrix_is_divided(const struct device_matrix *m);
@@ -135,14 +135,14 @@ bool device_matrix_is_divided(const struct device_matrix *m);
  * with that of node 0. */
 void device_matrix_region(const struct device_matrix *gate, int node, uint8_t **at,
                           size_t *n_bytes);
-/* A matrix of a divided stack as it lies in one that is not: device_matrix_bytes() / stack. */
+/* A matrix of a divided stack as it is stored in one that is not: device_matrix_bytes() / stack. */
 void device_matrix_gather(const struct device_matrix *m, int64_t index, void *to);
 /* Loads rows [row0, row0 + n) of one matrix of the stack from stored bytes.  row0 is a
  * multiple of KERN_PANEL, and so is n unless the matrix ends there.  Any thread, disjoint
  * rows. */
 void device_matrix_load(struct device_matrix *m, int64_t index, int64_t row0, int64_t n,
                         const void *stored);
-/* The same of one matrix that lies, or is to lie, at `to`: of device_matrix_bytes() / stack. */
+/* The same of one matrix that is, or is to be, at `to`: of device_matrix_bytes() / stack. */
 void device_matrix_pack(const struct device_matrix *m, void *to, int64_t row0, int64_t n,
                         const void *stored);
 /* Factor on the products of one matrix of the stack (NVFP4's second scale); 1 if never set. */
@@ -202,7 +202,7 @@ size_t device_dry_end(struct device *d); /* bytes that the dry step needed at mo
 MUST_CHECK ingle_status device_arena_reserve(struct device *d, size_t n_bytes, struct err *err);
 size_t device_arena_bytes(const struct device *d); /* that are reserved */
 /* Of the last dry run: bytes at the arena's beginning that operations leave for each other.  A step
- * writes to all of them; of what operations have for themselves behind them, many use a small
+ * writes to all of them; of what operations have for themselves after them, many use a small
  * part. */
 size_t device_dry_held(const struct device *d);
 /* For idle times, between steps: has the system fill the next pages of the first n_bytes of the
@@ -226,7 +226,7 @@ bool device_runs(struct device *d);
 /* Another step between the pieces of one: while such a thing is set, fn is called after every
  * operation, and within one about every piece_ns (never while a kernel runs; 0: operations are
  * whole, and not timed).  There, between device_suspend() and device_resume(), another forward
- * pass may run; its scratch lies behind that of the first. */
+ * pass may run; its scratch is after that of the first. */
 enum { DEVICE_LONGEST = 8 };
 struct device_between {
     void (*fn)(void *arg);
@@ -259,8 +259,8 @@ void device_fail(struct device *d, const struct err *err); /* keeps the first */
  * keys and values, and multiplications and additions. */
 struct device_profile { const char *op; uint64_t calls, ns, joins, launches; double bytes, ops; };
 void device_profile(struct device *d, bool on);
-/* What operations from now on belong to; those of a drafter are told apart by name: "draft matmul",
- * "observe matmul". Returns what it was before. */
+/* What operations from now on belong to; those of a drafter have names of their own: "draft
+ * matmul", "observe matmul". Returns what it was before. */
 enum device_stage device_set_stage(struct device *d, enum device_stage stage);
 int device_profile_read(const struct device *d, struct device_profile *out, int n_max);
 
@@ -281,7 +281,7 @@ void device_gather(struct device *d, struct rows y, struct rows x, const int32_t
 void device_norm(struct device *d, struct rows y, struct rows x, const struct device_vector *w,
                  int64_t n_heads, float eps);
 
-/* x = (x + norm(y) * w) * scale: the end of a block with a norm behind it.  y is spent. */
+/* x = (x + norm(y) * w) * scale: the end of a block with a norm after it.  y is spent. */
 void device_add_norm(struct device *d, struct rows x, struct rows y,
                      const struct device_vector *w, float eps, float scale);
 
@@ -403,13 +403,13 @@ void device_probe(struct device *d, const struct device_kv *kv, const struct dev
 
 /* ---- attention to chosen pages (kern/select.h) ---- */
 
-/* Where shadow keys of a stream are in a page, and the means behind them. */
+/* Where shadow keys of a stream are in a page, and the means after them. */
 struct device_shadow {
     size_t at, head_bytes, mean_at;
 };
 /* NULL: the device chooses pages of such keys and values; else why it takes all. */
 const char *device_select_refuses(const struct device *d, const struct device_kv *kv);
-/* Behind device_kv_append(): k as shadow keys into the pages of span; the means of pages that are
+/* After device_kv_append(): k as shadow keys into the pages of span; the means of pages that are
  * full then, of the values in those of own. */
 void device_shadow_append(struct device *d, const struct device_shadow *shadow,
                           const struct device_kv *kv, const struct device_span *span,

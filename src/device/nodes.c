@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * nodes - which memory node has which rows of a matrix, and where they lie.
+ * nodes - which memory node has which rows of a matrix, and where they are.
  *
  * Of a large matrix each node has rows.  Of a stack of small ones (experts) it would have whole
  * matrices, and the few that a token chooses would be those of one node.  So the stacks of a layer
@@ -60,7 +60,7 @@ int device_matrix_halves(const struct device_matrix *m)
     return m->n_halves;
 }
 
-/* Where panel 0 of the matrix would lie, if those of the piece were a part of it. */
+/* Where panel 0 of the matrix would be, if those of the piece were a part of it. */
 static uint8_t *base_of(const struct device_matrix *m, const struct device_piece *piece,
                         int64_t index)
 {
@@ -90,7 +90,7 @@ uint8_t *device_matrix_base(const struct device_matrix *m, int64_t index, int no
                     : device_matrix_at(m, index);
 }
 
-/* Bytes [from, to) of `all` from `base` on are to lie on a node.  Borders between nodes move to the
+/* Bytes [from, to) of `all` from `base` on are to be on a node.  Borders between nodes move to the
  * nearest huge page: one page has one home. */
 static void prefer(const struct device_matrix *m, uint8_t *base, size_t all, size_t from, size_t to,
                    int node)
@@ -280,7 +280,7 @@ static size_t span_bytes(const struct device_matrix *m)
 }
 
 /* All stacks that are divided with m. */
-static void settle_divided(const struct device_matrix *m)
+static void place_divided(const struct device_matrix *m)
 {
     const int n_nodes = pool_nodes(m->d->pool);
     uint8_t *base, *at;
@@ -297,7 +297,7 @@ static void settle_divided(const struct device_matrix *m)
     }
 }
 
-void device_matrix_settle(const struct device_matrix *m)
+void device_matrix_spread(const struct device_matrix *m)
 {
     const struct pool *p = m->d->pool;
     const int n_nodes = pool_nodes(p);
@@ -306,7 +306,7 @@ void device_matrix_settle(const struct device_matrix *m)
         return;
     }
     if (m->piece) {
-        settle_divided(m);
+        place_divided(m);
         return;
     }
     const bool rows = by_rows(m, n_nodes);
@@ -342,7 +342,7 @@ static void look_at(const uint8_t *from, size_t n_bytes, int node, struct device
     }
 }
 
-void device_matrix_look(const struct device_matrix *m, struct device_placement *p)
+void device_matrix_placement(const struct device_matrix *m, struct device_placement *p)
 {
     enum { MATRICES = 16 };
     const struct device *d = m->d;

@@ -27,7 +27,7 @@ void *device_bytes(struct device *d, size_t n_bytes)
     return p;
 }
 
-/* In a dry run rows get addresses that tell them apart and that nobody follows. */
+/* In a dry run rows get different addresses that are never read or written. */
 struct rows device_rows(struct device *d, int64_t n, int64_t width)
 {
     const int64_t stride = (width + 15) / 16 * 16;

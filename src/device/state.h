@@ -21,7 +21,7 @@ struct device_matrix {
     int64_t n_stack;
     size_t stack_bytes;   /* of one matrix of the stack ... */
     size_t stack_step;    /* ... and from its beginning to that of the next */
-    uint8_t **each; /* [n_stack]: where each one lies, NULL for absent ones; or NULL */
+    uint8_t **each;       /* [n_stack]: where each one is, NULL for absent ones; or NULL */
     uint8_t **own;  /* the same in the device's own memory, if it has some */
     struct device_piece *piece; /* [nodes][n_halves], of what is divided; or NULL */
     int n_halves;               /* 2: rows of gate and then of up, each of which is divided */
@@ -34,13 +34,13 @@ struct device_matrix {
     void *home_arg;
 };
 
-/* Where one matrix of the stack lies, of one that is not divided. */
+/* Where one matrix of the stack is, of one that is not divided. */
 static inline uint8_t *device_matrix_at(const struct device_matrix *m, int64_t index)
 {
     return m->each ? m->each[index] : m->m.at + (size_t)index * m->stack_step;
 }
 
-/* The same for those panels that device_matrix_share() says: panel p lies p * panel_bytes behind
+/* The same for those panels that device_matrix_share() says: panel p is p * panel_bytes after
  * it.  NULL: the matrix is absent. */
 uint8_t *device_matrix_base(const struct device_matrix *m, int64_t index, int node, int half);
 /* The same for the panels from p on, up to *end. */
@@ -74,8 +74,8 @@ struct device {
     enum device_side side;  /* device_set_side() */
     struct kern_table kern;
     struct pool *pool;
-    int n_resting; /* threads of it, as the owner was told */
-    bool left_out; /* the owner was told of some */
+    int n_resting;           /* threads of it, as reported to the owner */
+    bool left_out;           /* some were reported to the owner */
     struct numa_nodes nodes; /* that memory is spread over */
     bool placed; /* each node of the pool is to have rows of its own */
     int64_t small_work;      /* device_cpu_for(), of this step */

@@ -28,7 +28,7 @@ enum device_op {
 /* What an operation must move and compute, whoever does it. */
 struct device_cost { double bytes, ops; };
 
-/* Of a device that has memory for itself; its products know which matrices lie there
+/* Of a device that has memory for itself; its products know which matrices are there
  * (device_matrix.own). */
 struct device_own_ops {
     uint64_t (*bytes)(const struct device *d);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* watch - shows what matrices are multiplied with: products one after the other, with what lies
+/* watch - shows what matrices are multiplied with: products one after the other, with what is
  * between them in memory. */
 #include "device/ops.h"
 #include <stddef.h>

@@ -38,7 +38,7 @@ enum { N_OPTIONS = sizeof table / sizeof *table };
 
 struct ingle_config {
     struct {
-        char **text;   /* what was set, the last one counts but for lists */
+        char **text;   /* what was set, the last one counts except for lists */
         size_t *place; /* [n] which of all that were set each was */
         size_t n, cap, cap_places;
     } value[N_OPTIONS];

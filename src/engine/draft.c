@@ -219,7 +219,7 @@ static ingle_status open_own(struct engine_draft *d, const struct ingle_engine *
     return st;
 }
 
-/* What the layers of stages have does not come here but for rows that are asked for. */
+/* What the layers of stages have comes here only for rows that are requested. */
 static ingle_status check_stages(const struct engine_draft *d, const struct ingle_engine_options *o,
                                  struct err *err)
 {
@@ -259,10 +259,10 @@ struct choice {
     const char *method;
     struct engine_draft *at[MOST];
     int n;
-    bool folder;      /* what comes lies in a folder, among others */
+    bool folder;      /* what comes is in a folder, among others */
     ingle_status st;  /* of the first that did not fit, and why */
     struct err why;
-    char other[160];  /* kinds that fit and are not the method that was asked for */
+    char other[160]; /* kinds that fit and are not the method that was requested */
 };
 
 static bool same_file(const char *a, const char *b)
@@ -311,7 +311,7 @@ static ingle_status consider_path(void *arg, const char *path, struct err *err)
 }
 
 /* Beside a model a whole model is another model. */
-static ingle_status consider_beside(void *arg, const char *path, struct err *err)
+static ingle_status consider_sibling(void *arg, const char *path, struct err *err)
 {
     struct choice *c = arg;
     const int n = c->n;
@@ -466,7 +466,7 @@ static ingle_status gather(struct choice *c, bool *named, struct err *err)
     if (!st && automatic)
         st = consider(c, NULL, err);
     if (!st && automatic && c->e->model->file && !(c->n && *named))
-        st = engine_each_beside(c->e->model->path, consider_beside, c, err);
+        st = engine_each_sibling(c->e->model->path, consider_sibling, c, err);
     return st;
 }
 

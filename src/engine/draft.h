@@ -10,7 +10,7 @@
 struct engine_draft {
     const struct family_draft *kind;
     struct report_sink sink;     /* silent until it is taken */
-    struct ingle_model *file;    /* owned; NULL: it lies in the target's own file */
+    struct ingle_model *file;    /* owned; NULL: it is in the target's own file */
     const char *path;            /* of its file, or the target's */
     struct io_meta *own_meta;    /* of a checkpoint */
     struct model *weights;
@@ -21,7 +21,7 @@ struct engine_draft {
 
 /* Sets e->draft, draft_text, draft_most and draft_why as the options say; of several drafters the
  * best that suits (e: with e->draft set to it) agrees to, which may be asked again and again.
- * Behind the binding of the target. */
+ * After the binding of the target. */
 typedef bool engine_suits_fn(const struct ingle_engine *e, const struct ingle_engine_options *o);
 MUST_CHECK ingle_status engine_draft_choose(struct ingle_engine *e,
                                             const struct ingle_engine_options *o,

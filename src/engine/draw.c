@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * draw - ingle_session_draw(): what a scheduler does for its answers, for one session of its
- * caller.  Tokens are guessed behind the one that waits, all of them are computed in one step, and
+ * caller.  Tokens are guessed after the one that waits, all of them are computed in one step, and
  * each is drawn as ever, while that gives the guess.
  */
 #include "engine/engine.h"
@@ -31,7 +31,7 @@ struct engine_drawing {
     struct ingle_sampler *sampler; /* of the draw that runs */
     int64_t length;     /* of the session without drafts, while a round runs */
     float sharp;        /* what the network's logits are multiplied by in it */
-    bool bad, told;     /* some of them were no numbers; that was reported */
+    bool bad, reported; /* some of them were no numbers; that was reported */
     int32_t token[INGLE_DRAFTERS][SCHED_DRAFT_DEPTH];
     float confidence[INGLE_DRAFTERS][SCHED_DRAFT_DEPTH];
     int64_t n_drafted, n_accepted;
@@ -140,10 +140,10 @@ static ingle_status run_round(struct ingle_session *s, struct sched_draft_item *
                                (double)(clock_now() - began) * 1e-9);
     if (d->bad && !round.n)
         sched_draft_note(e->drawn, &d->sched, BY_NETWORK, 1, 0, NULL);
-    if (d->bad && !d->told)
+    if (d->bad && !d->reported)
         report(&e->sink, INGLE_REPORT_WARN, "draft", e->draft ? e->draft->path : "network",
                "its logits are no numbers: such drafts are dropped");
-    d->told |= d->bad;
+    d->reported |= d->bad;
     return st == INGLE_CANCEL ? st : INGLE_OK;
 }
 
@@ -156,7 +156,7 @@ static void force(const struct ingle_engine *e, struct sched_draft_item *item)
     }
 }
 
-/* Up to `most` guesses stand behind the session's tokens then, in item->width. */
+/* Up to `most` guesses stand after the session's tokens then, in item->width. */
 static ingle_status draft(struct ingle_session *s, int64_t most, struct sched_draft_item *item,
                           struct err *err)
 {
@@ -201,7 +201,7 @@ static void note(const struct ingle_session *s, const struct sched_draft_item *i
 
 /* ---- a step, and what is drawn from it ---- */
 
-/* Computes what waits; guesses that cannot be computed are left out.  *logits: of the row behind
+/* Computes what waits; guesses that cannot be computed are left out.  *logits: of the row after
  * which is drawn, those of guesses follow. */
 static ingle_status compute(struct ingle_session *s, struct sched_draft_item *item,
                             const float **logits, struct err *err)
@@ -236,8 +236,8 @@ static ingle_status compute(struct ingle_session *s, struct sched_draft_item *it
     return st;
 }
 
-/* Draws behind the first `at` tokens of the session, and on while guesses are right: *n tokens.
- * What ends it behind the first one is met again by the next draw, and no failure of this one. */
+/* Draws after the first `at` tokens of the session, and on while guesses are right: *n tokens.
+ * What ends it after the first one is met again by the next draw, and no failure of this one. */
 static ingle_status draw_all(const struct ingle_session *s, struct ingle_sampler *sampler,
                              const float *logits, int64_t at, int64_t n_drafts,
                              struct ingle_token *token, int64_t most, int64_t *n,
@@ -290,7 +290,7 @@ static ingle_status draw(struct ingle_session *s, struct ingle_sampler *sampler,
     int64_t k = 0;
     st = draw_all(s, sampler, logits, at, item.width, token, most, &k, error);
     if (item.width) {
-        const int64_t before = num_max(k - 1, 0); /* guesses behind which was drawn */
+        const int64_t before = num_max(k - 1, 0); /* guesses after which was drawn */
         const bool last =
             k && before < item.width && session_tokens(s->s)[at + before] == token[before].id;
         note(s, &item, num_min(k, item.width), before + last);

@@ -21,7 +21,7 @@
 
 enum { LEAST_CTX = 512, LEAST_CHUNK = 512, SMALL_CHUNK = 64 };
 
-/* ---- what was asked for ---- */
+/* ---- what was requested ---- */
 
 static ingle_status read_device_options(const struct ingle_engine *e,
                                         const struct ingle_engine_options *o,
@@ -190,7 +190,7 @@ struct need {
 };
 
 /* The prefix cache when nobody said: half a session, and in any case room for the end of a system
- * prompt and for that of a conversation behind it. */
+ * prompt and for that of a conversation after it. */
 static uint64_t usual_cache(const struct runner_plan *p)
 {
     const uint64_t half = p->kv_session_bytes / 2,
@@ -205,20 +205,20 @@ static uint64_t drafter_bytes(const struct ingle_engine *e)
     return e->draft ? e->draft->weight_bytes : 0;
 }
 
-/* n bytes of weights, without what of them lies on a card. */
+/* n bytes of weights, without what of them is on a card. */
 static uint64_t without(uint64_t n, uint64_t away)
 {
     return n - (away < n ? away : n);
 }
 
-/* A card without memory of its own: what lies on it is in the processor's. */
+/* A card without memory of its own: what is on it is in the processor's. */
 static bool shares_memory(const struct ingle_engine *e)
 {
     const struct device_card_info *card = device_card(e->device);
     return card && card->integrated;
 }
 
-/* Of the model's weights: what does not lie on a card with its own memory. */
+/* Of the model's weights: what is not on a card with its own memory. */
 static uint64_t host_weights(const struct ingle_engine *e)
 {
     return without(e->weight_bytes, shares_memory(e) ? 0 : e->gpu.away);
@@ -292,7 +292,7 @@ static ingle_status compute_need(const struct ingle_engine *e, struct runner_opt
 
 struct search {
     const struct ingle_engine *e;
-    struct runner_options r; /* what was asked for */
+    struct runner_options r; /* what was requested */
     int64_t n_sessions;
     bool own_cache;
     uint64_t limit;
@@ -401,9 +401,9 @@ static const struct kind {
 };
 enum { N_KINDS = sizeof kinds / sizeof *kinds };
 
-/* The best kind that the family can have and with which n_ctx tokens fit, but for what was asked
- * for.  A drafter's drafts are verified against these keys and values: what rounds them more than
- * its own are rounded makes the two disagree, so with one there are no fewer than 8 bits. */
+/* The best kind that the family can have and with which n_ctx tokens fit, except for what was
+ * requested.  A drafter's drafts are verified against these keys and values: what rounds them more
+ * than its own are rounded makes the two disagree, so with one there are no fewer than 8 bits. */
 static const struct kind *best_kind(const struct search *s, int64_t n_ctx, struct kv_types *types)
 {
     for (int i = 0; i < N_KINDS; i++) {
@@ -426,7 +426,7 @@ static const struct kind *best_kind(const struct search *s, int64_t n_ctx, struc
 }
 
 /* Without drafts; skip: with them, without the prompt drafter. */
-static bool fits_alone(const struct search *s, int64_t n_ctx, bool shortener)
+static bool fits_without(const struct search *s, int64_t n_ctx, bool shortener)
 {
     struct ingle_engine alone = *s->e;
     struct search without = *s;
@@ -469,10 +469,10 @@ static void advise(const struct search *s, int64_t n_ctx, char *out, size_t n)
     else if ((k = best_kind(s, n_ctx, &types)))
         snprintf(out, n, "keys and values as %s (--kv %s) would fit: %s%s", k->name, k->name,
                  k->why, of_drafter(s));
-    else if ((s->e->draft || s->e->draft_text) && fits_alone(s, n_ctx, false))
+    else if ((s->e->draft || s->e->draft_text) && fits_without(s, n_ctx, false))
         snprintf(out, n, "without %s (--draft off) it would fit",
                  s->e->draft ? "the drafter" : "drafts");
-    else if (s->e->shortener && fits_alone(s, n_ctx, true))
+    else if (s->e->shortener && fits_without(s, n_ctx, true))
         snprintf(out, n,
                  "without the prompt drafter, which takes %s (--prompt-drafter), it would fit",
                  SIZE_OF(engine_shortener_bytes(s->e)));
@@ -658,7 +658,7 @@ static ingle_status take_budget(struct ingle_engine *e, const struct ingle_engin
     return INGLE_OK;
 }
 
-/* What the card has instead of what was thought; pages were thought to lie in memory. */
+/* What the card has instead of what was thought; pages were thought to be in memory. */
 static void move_to_card(struct ingle_engine *e, struct need *need)
 {
     const uint64_t page[] = {need->sessions, need->part.kv_tree_bytes, need->branches};
@@ -985,7 +985,7 @@ ingle_status engine_load(struct ingle_engine *e, const struct ingle_engine_optio
         st = kv_disk_check(r->disk, err);
     if (st)
         return st;
-    engine_paging_tell(e, r, out);
+    engine_paging_report(e, r, out);
     report(&e->sink, INGLE_REPORT_NOTE, "memory", e->model->path,
            "%s of %s, context %lld tokens, keys and values %s", SIZE_OF(out->total_bytes),
            SIZE_OF(out->limit_bytes), (long long)out->n_ctx, out->kv);

@@ -22,13 +22,13 @@
 #include "session/session.h"
 #include <stdatomic.h>
 
-/* What is to lie on a card. */
+/* What is to be on a card. */
 struct engine_gpu {
-    bool asked;         /* somebody wants one, or layers on it */
+    bool requested;     /* somebody wants one, or layers on it */
     int64_t first, end; /* layers; first == end: none */
-    bool experts, head; /* with those of the layers; with what comes behind the last one */
+    bool experts, head; /* with those of the layers; with what comes after the last one */
     uint64_t weights, pages, rows, limit; /* bytes; limit: that it may take */
-    uint64_t away; /* of the weights: what a plan expects to lie there, and not in memory */
+    uint64_t away;  /* of the weights: what a plan expects to be there, and not in memory */
     double kv_away; /* the share of keys and values of which memory has nothing */
     int64_t draft_first, draft_end, draft_layers; /* the drafter's layers there, of all */
     bool draft_experts;
@@ -39,13 +39,13 @@ struct engine_gpu {
 struct engine_way {
     struct kv_way way;
     const char *why[KV_WAYS]; /* why that cannot be; NULL: it can */
-    bool told[KV_WAYS];       /* that somebody asked for it where it cannot be */
+    bool reported[KV_WAYS];   /* that somebody asked for it where it cannot be */
     int64_t n_layers;         /* those whose rows see everything */
 };
 
 struct ingle_engine {
     struct ingle_model *model;
-    struct link_events *events; /* NULL: prefixes are told to nobody */
+    struct link_events *events; /* NULL: prefixes are not published */
     struct kv_watch watch;
     struct report_sink sink;
     const struct family *family;
@@ -78,7 +78,7 @@ struct ingle_engine {
     void *tap_arg;
     atomic_bool cancel; /* Sync: atomic */
     struct expert_remote *workers; /* that compute experts, or NULL */
-    struct stage_remote *stages;   /* that have the layers behind the first ones, or NULL */
+    struct stage_remote *stages;   /* that have the layers after the first ones, or NULL */
     struct stage_hello stage_hello;
     int64_t stage_from, stage_to;  /* this is a stage with these layers; 0, 0: it is not */
     bool stage_open;               /* ... which an engine may say anew */
@@ -89,7 +89,7 @@ struct ingle_engine {
     uint64_t session_bytes;        /* of pages: what a session's context takes */
     double stage_share;            /* of the bytes of pages: what is in this process */
     struct engine_way way;
-    bool paging_told;           /* that there is nothing to keep on disk */
+    bool paging_reported;       /* that there is nothing to keep on disk */
     struct engine_media *media; /* encoders of pictures and sound, or NULL; */
     char media_why[240];        /* ... why there are none */
     struct engine_shortener *shortener;   /* what shortens prompts, or NULL */

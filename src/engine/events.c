@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * events - the prefixes that the tree in memory and the store on disk have, told to routers
+ * events - the prefixes that the tree in memory and the store on disk have, published to routers
  * (link/events.h): --kv-events.
  */
 #include "engine/engine.h"

@@ -4,7 +4,7 @@
  *
  * The rates of random reads of an expert and of memory are measured; how often an expert is in
  * memory comes from expert_hits().  The range: from misses that are read when they are chosen, with
- * text that changes its topic often, to reads that are all hidden behind computing.
+ * text that changes its topic often, to reads that are all hidden by computing.
  */
 #include "engine/engine.h"
 #include "engine/plan.h"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* experts - those that are not all in memory: what was asked for, and what became of it. */
+/* experts - those that are not all in memory: what was requested, and what became of it. */
 #include "engine/engine.h"
 #include "engine/plan.h"
 

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * gpu - what lies on a graphics card.
+ * gpu - what is on a graphics card.
  *
- * Layers in order, as many as its memory holds or as was asked for; with their experts if all of
- * them fit, else those stay with the processor.  What comes behind the last layer is where that is.
+ * Layers in order, as many as its memory holds or as was requested; with their experts if all of
+ * them fit, else those stay with the processor.  What comes after the last layer is where that is.
  * The drafter's layers come after them.
  * Bits are the same wherever a layer is, so all of this is a matter of memory.
  */
@@ -21,7 +21,7 @@
 static const uint64_t LEAST_BYTES = (uint64_t)1 << 20; /* below, nothing is worth the way */
 enum { MOST_CARD = 63, MOST_LAYERS = 1 << 20 };
 
-/* ---- what was asked for ---- */
+/* ---- what was requested ---- */
 
 /* DEVICE_CARD_AUTO, 1 + number; 0: none. */
 static bool card_of(const char *text, int *out)
@@ -163,12 +163,12 @@ ingle_status engine_gpu_open(struct ingle_engine *e, const struct ingle_engine_o
                                          e->model->path, err);
     if (many)
         return many;
-    e->gpu.asked = card > 0 || (card && some);
+    e->gpu.requested = card > 0 || (card && some);
     if (!card || (names_none(&wish) && !names_some(&draft)))
         return INGLE_OK;
     /* who wants layers there wants to know why they are not */
     const ingle_status open =
-        device_card_open(e->device, e->gpu.asked && card < 0 ? 1 : card, o->gpu_bytes, err);
+        device_card_open(e->device, e->gpu.requested && card < 0 ? 1 : card, o->gpu_bytes, err);
     if (open == INGLE_ARG)
         err_prefix(err, "option '--gpu'");
     return open;
@@ -198,7 +198,7 @@ struct sum {
     bool experts;
 };
 
-/* What layers [first, end) take; head: with what is behind the last one. */
+/* What layers [first, end) take; head: with what is after the last one. */
 static uint64_t bytes_of(const struct sum *s, int64_t first, int64_t end, uint64_t *pages)
 {
     const struct model *m = s->e->weights;
@@ -327,7 +327,7 @@ static void choose_draft(struct engine_gpu *g, struct sum *s, const struct wish 
     g->rows = rows;
 }
 
-static void tell_draft(const struct ingle_engine *e, const struct wish *w, const char *card)
+static void report_draft(const struct ingle_engine *e, const struct wish *w, const char *card)
 {
     const struct engine_gpu *g = &e->gpu;
     const int64_t n = g->draft_layers, have = g->draft_end - g->draft_first,
@@ -354,7 +354,7 @@ static void tell_draft(const struct ingle_engine *e, const struct wish *w, const
                        : "the model's last layers are not there (--draft-gpu-layers all)");
 }
 
-static void tell(const struct ingle_engine *e, const struct wish *w, const char *card)
+static void report_card(const struct ingle_engine *e, const struct wish *w, const char *card)
 {
     const struct engine_gpu *g = &e->gpu;
     const int64_t all = e->info.n_layers,
@@ -363,7 +363,7 @@ static void tell(const struct ingle_engine *e, const struct wish *w, const char 
                           : g->experts                        ? ", with their experts"
                                                               : ", experts with the processor";
     if (g->end <= g->first && want > g->first)
-        report(&e->sink, e->gpu.asked ? INGLE_REPORT_WARN : INGLE_REPORT_NOTE, "gpu", card,
+        report(&e->sink, e->gpu.requested ? INGLE_REPORT_WARN : INGLE_REPORT_NOTE, "gpu", card,
                "no layer fits into %s of its memory: the processor computes", SIZE_OF(g->limit));
     else if (g->end < want && g->end > g->first)
         report(&e->sink, w->automatic ? INGLE_REPORT_NOTE : INGLE_REPORT_WARN, "gpu", card,
@@ -421,7 +421,7 @@ ingle_status engine_gpu_plan(struct ingle_engine *e, const struct ingle_engine_o
     if (!e->draft && names_some(&draft))
         report(&e->sink, INGLE_REPORT_WARN, "gpu", "--draft-gpu-layers",
                "there is no network that drafts: %s", e->draft_why);
-    *g = (struct engine_gpu){.asked = g->asked,
+    *g = (struct engine_gpu){.requested = g->requested,
                              .away = g->away,
                              .draft_away = g->draft_away,
                              .draft_layers = n_draft};
@@ -439,9 +439,9 @@ ingle_status engine_gpu_plan(struct ingle_engine *e, const struct ingle_engine_o
     if (kv_bytes && !card->integrated && !o->store && !o->lock)
         g->kv_away = (double)g->pages / (double)kv_bytes;
     kv_spec_release(&spec);
-    tell(e, &wish, card->name);
+    report_card(e, &wish, card->name);
     if (e->draft)
-        tell_draft(e, &draft, card->name);
+        report_draft(e, &draft, card->name);
     device_card_idle(e->device, g->end <= g->first && g->draft_end <= g->draft_first);
     return INGLE_OK;
 }

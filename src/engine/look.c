@@ -25,7 +25,7 @@ enum {
 static const uint64_t a_ms = 1000000;
 
 /* A connection to one, and who it is. */
-struct look {
+struct query {
     struct link *link;
     const char *address;
     struct link_hello hello;
@@ -37,7 +37,7 @@ struct look {
 
 /* The next message of a kind, or a FAIL, whose text is in why; those of other kinds are left.
  * False: none has come, or it was a FAIL. */
-static bool hear(struct look *l, enum link_kind kind, uint64_t ms, struct link_in *in,
+static bool hear(struct query *l, enum link_kind kind, uint64_t ms, struct link_in *in,
                  struct link_head *h)
 {
     const uint64_t start = clock_now();
@@ -64,7 +64,7 @@ static bool hear(struct look *l, enum link_kind kind, uint64_t ms, struct link_i
     return false;
 }
 
-static bool say(struct look *l, const struct link_head *h, const void *payload, size_t n)
+static bool say(struct query *l, const struct link_head *h, const void *payload, size_t n)
 {
     struct link_out m;
     if (!link_out_init(&m, n))
@@ -75,7 +75,7 @@ static bool say(struct look *l, const struct link_head *h, const void *payload, 
 }
 
 /* Until there is a connection, and the worker has said who it is. */
-static ingle_status greet(struct look *l, const struct ingle_engine_options *o, double *ms,
+static ingle_status greet(struct query *l, const struct ingle_engine_options *o, double *ms,
                           struct err *err)
 {
     /* The worker's own words are wanted, and nothing is agreed on: any HELLO within its limits
@@ -132,7 +132,7 @@ static ingle_status greet(struct look *l, const struct ingle_engine_options *o, 
 }
 
 /* What it has said is said back: it agrees with itself, and takes questions. */
-static bool agree(struct look *l)
+static bool agree(struct query *l)
 {
     struct link_in in;
     struct link_head h;
@@ -147,8 +147,8 @@ static bool agree(struct look *l)
     return true;
 }
 
-/* Its counters are asked for: a question without work.  0: it did not answer. */
-static double measure_trip(struct look *l, uint64_t *resident)
+/* Its counters are requested: a question without work.  0: it did not answer. */
+static double measure_trip(struct query *l, uint64_t *resident)
 {
     double us[TRIPS];
     for (int i = 0; i < TRIPS; i++) {
@@ -170,7 +170,7 @@ static double measure_trip(struct look *l, uint64_t *resident)
 
 /* n rows for expert 0 of a layer; *ns: from the question to its answer without computing, *work:
  * computing.  False: it fails, why says so. */
-static bool ask(struct look *l, uint32_t layer, uint32_t n, uint64_t *ns, uint64_t *work)
+static bool request_rows(struct query *l, uint32_t layer, uint32_t n, uint64_t *ns, uint64_t *work)
 {
     struct link_head h = {.kind = LINK_EVAL,
                           .layer = layer,
@@ -212,7 +212,7 @@ static bool ask(struct look *l, uint32_t layer, uint32_t n, uint64_t *ns, uint64
 }
 
 /* Bytes a second of rows and results, there and back; 0: it does not compute. */
-static double measure_rate(struct look *l, uint32_t layer)
+static double measure_rate(struct query *l, uint32_t layer)
 {
     const int64_t row = (int64_t)l->hello.hidden * (int64_t)sizeof(float);
     const int64_t n =
@@ -220,7 +220,7 @@ static double measure_rate(struct look *l, uint32_t layer)
     double best = 0;
     for (int i = 0; i < ROUNDS; i++) {
         uint64_t ns, work;
-        if (!ask(l, layer, (uint32_t)n, &ns, &work))
+        if (!request_rows(l, layer, (uint32_t)n, &ns, &work))
             return 0;
         const double rate = (double)(2 * n * row) / ((double)ns * 1e-9);
         best = rate > best ? rate : best;
@@ -229,7 +229,7 @@ static double measure_rate(struct look *l, uint32_t layer)
 }
 
 /* Whether the worker has this process's memory, too. */
-static bool share(struct look *l, char *why, size_t n)
+static bool share(struct query *l, char *why, size_t n)
 {
     uint8_t bytes[LINK_SHARE_HELLO];
     struct link_address a;
@@ -258,7 +258,7 @@ static bool share(struct look *l, char *why, size_t n)
 }
 
 /* What the engine of model m would say to it. */
-static ingle_status compare(const struct look *l, struct ingle_model *m,
+static ingle_status compare(const struct query *l, struct ingle_model *m,
                             const struct ingle_engine_options *o, struct ingle_worker_seen *out,
                             struct err *err)
 {
@@ -280,7 +280,7 @@ static ingle_status compare(const struct look *l, struct ingle_model *m,
     return st;
 }
 
-static void tell(const struct link_hello *h, struct ingle_worker_seen *out)
+static void copy_hello(const struct link_hello *h, struct ingle_worker_seen *out)
 {
     *out = (struct ingle_worker_seen){.version_min = h->version_min,
                                       .version_max = h->version_max,
@@ -306,7 +306,7 @@ static void tell(const struct link_hello *h, struct ingle_worker_seen *out)
         (uint64_t)(h->range.all ? h->n_layers : h->range.to - h->range.from) * h->n_experts;
 }
 
-static void measure(struct look *l, struct ingle_worker_seen *out)
+static void measure(struct query *l, struct ingle_worker_seen *out)
 {
     const uint32_t layer = l->hello.range.all ? 0 : l->hello.range.from;
     uint64_t ns, work;
@@ -316,8 +316,8 @@ static void measure(struct look *l, struct ingle_worker_seen *out)
     }
     out->trip_us = measure_trip(l, &out->resident);
     bool ok = true;
-    for (int i = 0; ok && i < ROUNDS; i++) /* behind the first time it is in memory */
-        ok = ask(l, layer, 1, &ns, &work);
+    for (int i = 0; ok && i < ROUNDS; i++) /* after the first time it is in memory */
+        ok = request_rows(l, layer, 1, &ns, &work);
     out->expert_us = ok ? (double)work * 1e-3 : 0;
     out->socket_bytes_per_s = ok ? measure_rate(l, layer) : 0;
     if (!(out->socket_bytes_per_s > 0))
@@ -330,12 +330,12 @@ ingle_status ingle_worker_look(const char *address, struct ingle_model *m,
                                const struct ingle_engine_options *o, struct ingle_worker_seen *out,
                                struct ingle_error *error)
 {
-    struct look l = {.address = address};
+    struct query l = {.address = address};
     struct err err;
     double ms = 0;
     ingle_status st = greet(&l, o, &ms, &err);
     if (!st) {
-        tell(&l.hello, out);
+        copy_hello(&l.hello, out);
         out->connect_ms = ms;
         const char *slow, *cipher = link_cipher(l.link, NULL, &slow);
         snprintf(out->cipher, sizeof out->cipher, "%s", cipher ? cipher : "");

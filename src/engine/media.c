@@ -612,7 +612,7 @@ ingle_status ingle_medium_open(struct ingle_medium **out, struct ingle_engine *e
 
 /* ---- encoding ---- */
 
-static int tell(void *arg, double done)
+static int on_step(void *arg, double done)
 {
     const struct ingle_engine *e = arg;
     return report_progress(&e->sink, "encode", done, 1) || atomic_load(&e->cancel);
@@ -637,7 +637,7 @@ ingle_status engine_media_encode(struct ingle_engine *e, const struct session_me
     float *rows = mem_calloc((size_t)m->soft.n, (size_t)x->info.width * sizeof *rows);
     if (!rows)
         return err_set(err, INGLE_NOMEM, "no memory for %lld soft tokens", (long long)m->soft.n);
-    const struct tower_run own = {.step = tell, .arg = e, .cancel = &e->cancel};
+    const struct tower_run own = {.step = on_step, .arg = e, .cancel = &e->cancel};
     const uint64_t began = clock_now();
     give(m, 1);
     ingle_status st =

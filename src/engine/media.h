@@ -9,7 +9,7 @@
 #include "tower/tower.h"
 
 struct engine_media;
-/* Behind the binding of weights: e->media, NULL where there are no encoders; e->media_why says
+/* After the binding of weights: e->media, NULL where there are no encoders; e->media_why says
  * why. */
 MUST_CHECK ingle_status engine_media_prepare(struct ingle_engine *e,
                                              const struct ingle_engine_options *o, struct err *err);
@@ -19,7 +19,7 @@ void engine_media_free(struct engine_media *m);
 uint64_t engine_media_bytes(const struct ingle_engine *e);
 uint64_t engine_media_cache_bytes(const struct ingle_engine *e);
 int64_t engine_media_rows(const struct ingle_engine *e);
-/* Behind the runner: the encoders can run. */
+/* After the runner: the encoders can run. */
 MUST_CHECK ingle_status engine_media_open(struct ingle_engine *e, struct err *err);
 void engine_media_info(const struct ingle_engine *e, struct ingle_engine_info *out);
 

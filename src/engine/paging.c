@@ -21,10 +21,10 @@ ingle_status engine_paging_open(struct ingle_engine *e, struct runner_options *r
     kv_spec_release(&kv);
     if (!why)
         return INGLE_OK;
-    if (!e->paging_told)
+    if (!e->paging_reported)
         report(&e->sink, INGLE_REPORT_WARN, kind, r->disk,
                "not used, all keys and values are in memory: %s", why);
-    e->paging_told = true;
+    e->paging_reported = true;
     r->disk = NULL;
     r->disk_tokens = 0;
     return INGLE_OK;
@@ -43,8 +43,8 @@ void engine_paging_plan(const struct ingle_engine *e, const struct runner_option
         out->kv_disk_bytes = UINT64_MAX;
 }
 
-void engine_paging_tell(const struct ingle_engine *e, const struct runner_options *r,
-                        const struct ingle_plan *p)
+void engine_paging_report(const struct ingle_engine *e, const struct runner_options *r,
+                          const struct ingle_plan *p)
 {
     if (!r->disk)
         return;

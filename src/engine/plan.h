@@ -11,7 +11,7 @@ MUST_CHECK ingle_status engine_gpu_check(const char *gpu, const char *layers, co
                                          uint64_t bytes, struct err *err);
 MUST_CHECK ingle_status engine_gpu_open(struct ingle_engine *e,
                                         const struct ingle_engine_options *o, struct err *err);
-/* The plan is made but for it: kv_bytes of pages, rows: what steps have for themselves. */
+/* The rest of the plan is made: kv_bytes of pages, rows: what steps have for themselves. */
 MUST_CHECK ingle_status engine_gpu_plan(struct ingle_engine *e,
                                         const struct ingle_engine_options *o,
                                         const struct runner_options *r, uint64_t kv_bytes,
@@ -30,8 +30,8 @@ MUST_CHECK ingle_status engine_paging_open(struct ingle_engine *e, struct runner
                                            struct err *err);
 void engine_paging_plan(const struct ingle_engine *e, const struct runner_options *r,
                         const struct runner_plan *p, int64_t n_sessions, struct ingle_plan *out);
-void engine_paging_tell(const struct ingle_engine *e, const struct runner_options *r,
-                        const struct ingle_plan *p);
+void engine_paging_report(const struct ingle_engine *e, const struct runner_options *r,
+                          const struct ingle_plan *p);
 void engine_paging_count(const struct ingle_engine *e, struct ingle_paging *out);
 
 /* expect.c: measures, and fills in what is to be expected of experts on disk; nothing where they
@@ -49,16 +49,16 @@ uint64_t engine_dense_bytes(const struct ingle_engine *e);
 /* A budget that was said: INGLE_LIMIT below the least, INGLE_ARG of other options. */
 MUST_CHECK ingle_status engine_experts_check(const struct ingle_engine *e,
                                              const struct ingle_engine_options *o, struct err *err);
-/* Behind loading, if there is a budget. */
+/* After loading, if there is a budget. */
 MUST_CHECK ingle_status engine_experts_open(struct ingle_engine *e,
                                             const struct ingle_engine_options *o, struct err *err);
-/* worker.c: behind that, if there are addresses; between steps. */
+/* worker.c: after that, if there are addresses; between steps. */
 MUST_CHECK ingle_status engine_workers_open(struct ingle_engine *e,
                                             const struct ingle_engine_options *o, struct err *err);
 void engine_workers_tend(struct ingle_engine *e);
 /* The experts of layer i; NULL: it has none. */
 const struct expert_layer *engine_experts_at(const struct ingle_engine *e, int64_t i);
-/* Who this engine is, for workers: behind loading. */
+/* Who this engine is, for workers: after loading. */
 struct link_hello;
 MUST_CHECK ingle_status engine_worker_describe(const struct ingle_engine *e, struct link_hello *out,
                                                struct err *err);
@@ -99,7 +99,7 @@ int64_t engine_stages_rows(const struct ingle_engine *e);
 /* That not even one session of n_ctx tokens has room, with what each stage has. */
 MUST_CHECK ingle_status engine_stages_refuse(const struct ingle_engine *e, int64_t n_ctx,
                                              struct err *err);
-/* A stage: its layers ("A:B"), before the plan; and what answers, behind loading. */
+/* A stage: its layers ("A:B"), before the plan; and what answers, after loading. */
 MUST_CHECK ingle_status engine_stage_take(struct ingle_engine *e,
                                           const struct ingle_engine_options *o, const char *layers,
                                           struct err *err);

@@ -300,7 +300,7 @@ struct drafting {
     int64_t n_vocab;
 };
 
-/* The most probable token; none behind logits that are no numbers. */
+/* The most probable token; none after logits that are no numbers. */
 static bool draw_draft(void *arg, int64_t i, int64_t j, const float *logits, int32_t *token)
 {
     const struct drafting *d = arg;
@@ -458,7 +458,7 @@ static ingle_status open_sampler(struct ingle_sampler *s, const struct ingle_eng
     if (!st)
         st =
             session_sample_create(&s->s, &p, e->info.n_vocab, session_runner_n_ctx(e->runner), err);
-    if (!st) /* what a sampled token was drawn from, with the mask, is told with logprobs */
+    if (!st) /* what a sampled token was drawn from, with the mask, is reported with logprobs */
         s->free = session_sample_is_free(s->s) && (o->temperature == 0 || !o->logprobs);
     text_ids_release(&breakers);
     mem_free(bias);
@@ -691,7 +691,7 @@ ingle_status engine_sample_behind(struct ingle_sampler *s, const float *logits,
     fp_enter(&mode);
     ingle_status st = draw(s, logits, history, n, pause, &t, &err);
     fp_leave(&mode);
-    if (st == INGLE_LIMIT) /* of what was asked for, not of what there is */
+    if (st == INGLE_LIMIT) /* of what was requested, not of what there is */
         st = INGLE_UNSUP;
     if (!st)
         *out = (struct ingle_token){t.id, t.logprob};

@@ -14,7 +14,7 @@ struct ingle_session {
     struct session *s;
     struct engine_drawing *drawing; /* of ingle_session_draw(); NULL: none yet */
     struct ingle_way_use use;       /* since the last sync */
-    bool sparse_told;
+    bool sparse_reported;
 };
 /* way.c: after steps that moved it; at the end of an answer, reports what it left out, if anything,
  * and begins anew. */
@@ -51,12 +51,12 @@ MUST_CHECK ingle_status engine_sample_within(struct ingle_sampler *s, const floa
                                              const struct ingle_session *session,
                                              const struct grammar_pause *pause,
                                              struct ingle_token *out, struct ingle_error *error);
-/* The same behind the first n tokens of the session, which are the history. */
+/* The same after the first n tokens of the session, which are the history. */
 MUST_CHECK ingle_status engine_sample_behind(struct ingle_sampler *s, const float *logits,
                                              const struct ingle_session *session, int64_t n,
                                              const struct grammar_pause *pause,
                                              struct ingle_token *out, struct ingle_error *error);
-/* What would be drawn behind history [n] if these logits times `sharp` were the model's; what an
+/* What would be drawn after history [n] if these logits times `sharp` were the model's; what an
  * answer's grammar allows is not asked.  second: what session_sample_second() says then; may be
  * NULL. */
 MUST_CHECK ingle_status engine_sample_draft(struct ingle_sampler *s, const float *logits,

@@ -99,8 +99,8 @@ static const char *cannot_choose(const struct ingle_engine *e, const struct kv_t
 }
 
 /* What the drafter's headers say.  most: tokens of a prompt, as asked for; 0: nobody says. */
-static ingle_status look(struct ingle_engine *e, struct engine_shortener *k, int64_t most,
-                         struct err *err)
+static ingle_status check_model(struct ingle_engine *e, struct engine_shortener *k, int64_t most,
+                                struct err *err)
 {
     const struct kv_types types = kv_types_of(KERN_KV_F16);
     struct ingle_engine *small = NULL;
@@ -189,7 +189,7 @@ ingle_status engine_shortener_prepare(struct ingle_engine *e, const struct ingle
     st = engine_check_kind(k->model, true, err);
     if (st)
         return err_prefix(err, "prompt drafter");
-    st = look(e, k, o->prompt_ctx, err);
+    st = check_model(e, k, o->prompt_ctx, err);
     if (st)
         (void)err_prefix(err, "prompt drafter '%s'", o->prompt_drafter);
     return st;
@@ -239,7 +239,7 @@ struct shorten {
     size_t n_spans;
     int64_t n_all;         /* with those */
     double keep;
-    uint64_t looked; /* clock_now() when somebody was asked whether it is wanted */
+    uint64_t polled_ns;        /* clock_now() when somebody was asked whether it is wanted */
     struct text_ids own;       /* of another vocabulary: the drafter's, ... */
     /* ... and where the model's and its own end in the text, [n] and [own.n] */
     int64_t *end[2];
@@ -267,13 +267,13 @@ static bool stops(const struct shorten *s)
 }
 
 /* Within a step, which may take seconds. */
-static void ask(void *arg)
+static void poll(void *arg)
 {
     struct shorten *s = arg;
     const uint64_t now = clock_now();
-    if (now - s->looked < WAIT_NS)
+    if (now - s->polled_ns < WAIT_NS)
         return;
-    s->looked = now;
+    s->polled_ns = now;
     if (stops(s))
         ingle_engine_cancel(s->k->engine);
 }
@@ -369,9 +369,9 @@ static ingle_status read_prompt(struct shorten *s, const int32_t *ids, int64_t n
     const struct family_probe probe = {
         .from = n - SHORTEN_ROWS, .n = SHORTEN_ROWS, .stride = n, .best = s->best, .room = s->room};
     struct runner *r = s->k->engine->runner;
-    struct device_between between = {.fn = ask, .arg = s};
+    struct device_between between = {.fn = poll, .arg = s};
     session_set_salt(t, engine_salt_of(s->o->user));
-    /* what it has read lately stays */
+    /* what it has read recently stays */
     ingle_status st = session_sync(t, ids, n - SHORTEN_ROWS, NULL, err);
     if (!st)
         st = session_append(t, ids + n - SHORTEN_ROWS, SHORTEN_ROWS, err);
@@ -500,8 +500,8 @@ static void add(struct shorten *s, ingle_status st, const struct ingle_shortened
     pthread_mutex_unlock(&s->k->count_lock);
 }
 
-static void tell(struct shorten *s, ingle_status st, const struct err *why,
-                 struct ingle_shortened *out)
+static void report_shortened(struct shorten *s, ingle_status st, const struct err *why,
+                             struct ingle_shortened *out)
 {
     if (st) {
         snprintf(out->why, sizeof out->why, "%.60s: %.130s", name_of(s->k), why->msg);
@@ -537,7 +537,7 @@ static ingle_status shorten(struct shorten *s, const int32_t *all, struct ingle_
     out->seconds = (double)(clock_now() - begun) * 1e-9;
     add(s, st, out);
     if (st != INGLE_CANCEL)
-        tell(s, st, err, out);
+        report_shortened(s, st, err, out);
     pthread_mutex_unlock(&s->k->lock);
     return st == INGLE_CANCEL ? st : INGLE_OK;
 }

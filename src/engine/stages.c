@@ -16,7 +16,7 @@
 
 enum { MOST_TEXT = 4096, USUAL_WAIT = 60 };
 
-/* ---- what was asked for ---- */
+/* ---- what was requested ---- */
 
 /* "N,N,...": ascending, above 0, the last one the number of layers. */
 static ingle_status read_ends(const char *text, int64_t n_layers, int64_t end[STAGE_MOST + 1],
@@ -80,7 +80,9 @@ static ingle_status check_ends(const struct ingle_engine *e, const char *text, s
 /* What cannot be had together with stages. */
 static ingle_status refuse(const struct ingle_engine_options *o, struct err *err)
 {
-    const struct { bool asked; const char *name, *why;
+    const struct {
+        bool requested;
+        const char *name, *why;
     } no[] = {
         {o->gpu && strcmp(o->gpu, "auto") != 0 && strcmp(o->gpu, "off") != 0, "gpu",
          "layers at a stage or of its engine run on the processor"},
@@ -97,7 +99,7 @@ static ingle_status refuse(const struct ingle_engine_options *o, struct err *err
         {o->lock, "lock", "memory is divided by layers"},
     };
     for (size_t i = 0; i < sizeof no / sizeof *no; i++)
-        if (no[i].asked)
+        if (no[i].requested)
             return err_set(err, INGLE_UNSUP, "'%s' does not go together with stages: %s",
                            no[i].name, no[i].why);
     return INGLE_OK;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* way - other ways to compute prompts and answers: what is asked for, whether it can be, what it
+/* way - other ways to compute prompts and answers: what is requested, whether it can be, what it
  * left out. */
 #include "engine/way.h"
 
@@ -78,9 +78,9 @@ ingle_status engine_way_open(struct ingle_engine *e, enum kv_way_kind kind,
 
 void engine_way_refuse(struct ingle_engine *e, enum kv_way_kind kind)
 {
-    if (e->way.told[kind])
+    if (e->way.reported[kind])
         return;
-    e->way.told[kind] = true;
+    e->way.reported[kind] = true;
     report(&e->sink, INGLE_REPORT_WARN, names[kind].option, "attention", "%s: %s",
            names[kind].unused, e->way.why[kind]);
 }
@@ -112,8 +112,8 @@ static struct kern_select usual_select(const struct kern_select *said)
     return said->part > 1 ? *said : (struct kern_select){USUAL_PART, KERN_SELECT_LEAST};
 }
 
-ingle_status engine_way_choose(const struct ingle_engine *e, enum kv_way_kind kind,
-                               const char *how, struct kv_way *way, bool *in_vain, struct err *err)
+ingle_status engine_way_choose(const struct ingle_engine *e, enum kv_way_kind kind, const char *how,
+                               struct kv_way *way, bool *unsupported, struct err *err)
 {
     const struct kern_select usual = usual_select(&e->way.way.select);
     struct kv_way w = e->way.way;
@@ -121,12 +121,12 @@ ingle_status engine_way_choose(const struct ingle_engine *e, enum kv_way_kind ki
         how ? kv_way_parse(kind, names[kind].request, how, &usual, &w, err) : INGLE_OK;
     if (st)
         return st;
-    *in_vain = e->way.why[kind] && (kind == KV_WAY_SPARSE ? w.sparse != 0 : w.select.part > 1);
+    *unsupported = e->way.why[kind] && (kind == KV_WAY_SPARSE ? w.sparse != 0 : w.select.part > 1);
     if (kind == KV_WAY_SPARSE) {
-        way->sparse = *in_vain ? 0 : w.sparse;
+        way->sparse = *unsupported ? 0 : w.sparse;
         return INGLE_OK;
     }
-    if (*in_vain || w.select.part <= 1)
+    if (*unsupported || w.select.part <= 1)
         w.select = (struct kern_select){0};
     const ingle_status room = check_select(e, how, &w.select, err);
     if (!room)
@@ -150,12 +150,12 @@ ingle_status ingle_session_set_way(struct ingle_session *s, enum ingle_way_kind 
 {
     struct err err;
     struct kv_way way = session_way(s->s);
-    bool in_vain;
+    bool unsupported;
     const ingle_status st =
-        engine_way_choose(s->e, (enum kv_way_kind)kind, how, &way, &in_vain, &err);
+        engine_way_choose(s->e, (enum kv_way_kind)kind, how, &way, &unsupported, &err);
     if (st)
         return engine_say(error, st, &err);
-    if (in_vain)
+    if (unsupported)
         engine_way_refuse(s->e, (enum kv_way_kind)kind);
     session_set_way(s->s, &way);
     engine_drawing_turn(s);
@@ -262,9 +262,9 @@ void engine_way_moved(struct ingle_session *s)
 {
     const struct ingle_way_use more = engine_way_take(s->s);
     ingle_way_use_add(&s->use, &more);
-    if (s->sparse_told || !s->use.sparse.pairs || session_pending(s->s))
+    if (s->sparse_reported || !s->use.sparse.pairs || session_pending(s->s))
         return;
-    s->sparse_told = true;
+    s->sparse_reported = true;
     engine_way_report(s->e, KV_WAY_SPARSE, session_way(s->s).sparse, &s->use);
 }
 
@@ -272,7 +272,7 @@ void engine_way_end(struct ingle_session *s)
 {
     engine_way_report(s->e, KV_WAY_SELECT, 0, &s->use);
     s->use = (struct ingle_way_use){0};
-    s->sparse_told = false;
+    s->sparse_reported = false;
 }
 
 void ingle_session_way_use(const struct ingle_session *s, struct ingle_way_use *out)

@@ -11,14 +11,14 @@
 MUST_CHECK ingle_status engine_way_open(struct ingle_engine *e, enum kv_way_kind kind,
                                         const struct ingle_engine_options *o,
                                         const struct kv_types *types, struct err *err);
-/* Reports once that it was asked for where it cannot be. */
+/* Reports once that it was requested where it cannot be. */
 void engine_way_refuse(struct ingle_engine *e, enum kv_way_kind kind);
 /* What a request or session says (NULL: as the engine's options do; of selected pages "on": as they
- * do, or 1/16) into *way, whose other kinds stay.  Where it cannot be, all is read, and *in_vain
- * is set.  INGLE_UNSUP: there are no copies of the keys; INGLE_LIMIT: with a disk, there is no room
- * for what it reads. */
+ * do, or 1/16) into *way, whose other kinds stay.  Where it cannot be, all is read, and
+ * *unsupported is set.  INGLE_UNSUP: there are no copies of the keys; INGLE_LIMIT: with a disk,
+ * there is no room for what it reads. */
 MUST_CHECK ingle_status engine_way_choose(const struct ingle_engine *e, enum kv_way_kind kind,
-                                          const char *how, struct kv_way *way, bool *in_vain,
+                                          const char *how, struct kv_way *way, bool *unsupported,
                                           struct err *err);
 /* What was left out of a session's steps since the last call of this. */
 struct ingle_way_use engine_way_take(struct session *s);

@@ -31,7 +31,7 @@ struct ingle_worker {
     atomic_bool stop; /* Sync: atomic */
 };
 
-/* Experts get what is asked for, or what is free. */
+/* Experts get what is requested, or what is free. */
 static ingle_status choose_budget(struct ingle_engine *e, const struct ingle_engine_options *o,
                                   struct err *err)
 {
@@ -153,7 +153,7 @@ static ingle_status open_stage(struct ingle_worker *w, const struct ingle_engine
 }
 
 /* Layers that an engine has asked for; an error is said to it, and the offer goes on. */
-static void load_asked(struct ingle_worker *w)
+static void load_requested(struct ingle_worker *w)
 {
     struct ingle_engine_options o = w->o;
     struct err err;
@@ -237,7 +237,7 @@ void ingle_worker_run(struct ingle_worker *w)
     if (w->offer)
         while (w->stage ? stage_serve_run(w->stage, &w->asked)
                         : stage_offer_wait(w->offer, &w->asked))
-            load_asked(w);
+            load_requested(w);
     else if (w->stage)
         (void)stage_serve_run(w->stage, &w->asked);
     else

@@ -69,7 +69,7 @@ struct worker {
     bool shares;             /* it has */
     /* bits: what was in its memory when it last said so; link_have_bytes() */
     uint8_t *have;
-    /* when it was asked for its counters, and told what to have */
+    /* when its counters were requested, and when it was sent what to keep */
     uint64_t asked_ns, placed_ns, placed_step;
     /* [layers with experts * n_experts]: 1 + n_missed when it last computed the expert */
     uint64_t *missed_at;
@@ -90,7 +90,7 @@ struct expert_remote {
     struct remote_layer *layer; /* [n_layers] */
     int n_workers;
     struct worker worker[EXPERT_WORKERS];
-    uint64_t tag, step, looked_ns, shake;
+    uint64_t tag, step, checked_ns, shake;
     size_t last_layer;
     uint32_t *uses;      /* [n_layers * n_experts]: rows that chose it; halved with each PLACE */
     struct placing { uint32_t uses, what; } *placing; /* [n_layers * n_experts] */
@@ -100,8 +100,8 @@ struct expert_remote {
 };
 
 /* calls.c: who is there. */
-void expert_worker_look(struct worker *w, uint64_t now);
-/* It is no longer listened to; what it was asked for is lost. */
+void expert_worker_poll(struct worker *w, uint64_t now);
+/* It is no longer read from; what was requested of it is lost. */
 void expert_worker_lose(struct worker *w, const char *why);
 /* Takes in what it has sent; waits at most timeout_ms for it.  False: there was nothing. */
 bool expert_worker_hear(struct worker *w, int timeout_ms);
@@ -114,7 +114,7 @@ void expert_worker_tell(struct worker *w, uint64_t now);
 /* Its counters, and what it has. */
 void expert_worker_said(struct worker *w, const struct link_head *h, const uint8_t *payload,
                         size_t n);
-/* What it was asked for with this tag is not wanted. */
+/* What it was requested with this tag is not wanted. */
 void expert_worker_cancel(struct worker *w, uint64_t tag);
 /* Of one on this host: memory for rows is offered. */
 void expert_worker_share(struct worker *w);

@@ -219,7 +219,7 @@ bool expert_worker_hear(struct worker *w, int timeout_ms)
     return false;
 }
 
-void expert_worker_look(struct worker *w, uint64_t now)
+void expert_worker_poll(struct worker *w, uint64_t now)
 {
     enum { AT_ONCE = 16 }; /* messages */
     if ((w->state == WORKER_DOWN || w->state == WORKER_REFUSED) && now >= w->retry_ns)

@@ -41,8 +41,8 @@ static void decide(struct expert_early *e)
     if (e->n_pairs < LEAST_PAIRS)
         return;
     const bool pays = e->pays ? e->mean < 0 : e->mean + 2 * e->noise < -least_gain;
-    e->turned = e->turned || pays != e->pays || !e->told;
-    e->told = true;
+    e->turned = e->turned || pays != e->pays || !e->decided;
+    e->decided = true;
     e->pays = pays;
 }
 
@@ -64,7 +64,7 @@ static void compare(struct expert_early *e, double x)
 /* A block is over: `took` by the means of its steps. */
 static void end_block(struct expert_early *e, double took)
 {
-    if (e->reads != e->pays) { /* a try; the usual block behind it comes next */
+    if (e->reads != e->pays) { /* a try; the usual block after it comes next */
         e->tried = took;
         e->reads = e->pays;
         return;
@@ -89,8 +89,8 @@ void expert_early_step(struct expert_early *e, int64_t n_rows, uint64_t ns)
     *unit = meant + ((double)ns - meant) / MEAN_OF;
     if (!e->pays)
         e->credit = fmin(MOST_CREDIT, e->credit + EARLY_PRICE);
-    if (!e->told && ++e->n_all >= ENOUGH && e->right < least_right)
-        e->told = e->turned = true;
+    if (!e->decided && ++e->n_all >= ENOUGH && e->right < least_right)
+        e->decided = e->turned = true;
     e->took += (double)ns;
     e->meant += meant;
     if (++e->n_steps < EARLY_BLOCK)

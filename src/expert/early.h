@@ -2,7 +2,7 @@
  * early - inside the room: whether reads ahead pay.
  *
  * Steps without and with early reads take turns in blocks, and what they take is compared: a block
- * of one kind with those of the other before and behind it.  Reads ahead are for good where steps
+ * of one kind with those of the other before and after it.  Reads ahead are for good where steps
  * are faster by more than chance would have it.  Until then, tries are as rare as it takes to lose
  * at most EARLY_PRICE of the time by them.  Knows nothing of experts, files or clocks; the same
  * numbers always give the same decisions.
@@ -21,8 +21,8 @@ enum { EARLY_ROWS = 8, EARLY_BLOCK = 4, EARLY_EVERY = 8 };
 struct expert_early {
     bool reads;             /* the next step reads ahead */
     bool pays;              /* and so do most */
-    bool told, turned;      /* a decision was made; it is news */
-    int64_t n_all, n_pairs; /* steps until it was told; comparisons so far */
+    bool decided, turned;   /* a decision was made; it is news */
+    int64_t n_all, n_pairs; /* steps until it was decided; comparisons so far */
     double mean, noise;     /* time with reads ahead, by time without, less 1; its standard error */
     double right;           /* share of guesses that were chosen; 0: not known */
     double unit[EARLY_ROWS + 1]; /* mean time of a step of so many rows */

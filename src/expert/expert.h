@@ -1,5 +1,5 @@
 /*
- * expert - experts are asked for, not addressed.
+ * expert - experts are requested, not addressed.
  *
  * A family says "layer l needs experts {ids} for these rows"; this room knows where they
  * are.  An evaluation has two halves, so that a tier can fetch weights or wait for another

@@ -71,7 +71,7 @@ static const char *changed(const struct fetch *f)
 }
 
 /* The number of the file's state, under the lock. */
-static uint32_t look(struct fetch *f)
+static uint32_t poll_residents(struct fetch *f)
 {
     struct stat now;
     if (f->o.fd >= 0 && fstat(f->o.fd, &now) == 0 && !same_stamp(&now, &f->stamp)) {
@@ -83,7 +83,7 @@ static uint32_t look(struct fetch *f)
 
 /* Bytes that were right a moment ago may have changed without a change of the time: it moves in
  * ticks of some milliseconds. */
-static bool is_settled(const struct fetch *f)
+static bool is_stable(const struct fetch *f)
 {
     enum { SETTLE_NS = 100000000, SECOND = 1000000000 };
     struct timespec now;
@@ -101,7 +101,7 @@ ssize_t expert_fetch_before(const struct fetch *f, const struct fetch_piece *p, 
                      : (ssize_t)p->n;
 }
 
-/* Whatever interrupts: after a short read the rest is asked for, what fails is done once more. */
+/* Whatever interrupts: after a short read the rest is requested, what fails is done once more. */
 bool expert_fetch_after(const struct fetch *f, struct fetch_piece *p, ssize_t got)
 {
     if (got > 0 && f->o.hook)
@@ -189,9 +189,9 @@ static bool is_right(struct fetch *f, const struct fetch_request *q, uint32_t se
 /* All pieces are there.  True: it is read again. */
 static bool check(struct fetch *f, struct fetch_read *r, int t)
 {
-    const uint32_t seen = look(f);
+    const uint32_t seen = poll_residents(f);
     if (is_right(f, &r->r, seen)) {
-        r->seen = is_settled(f) ? seen : 0;
+        r->seen = is_stable(f) ? seen : 0;
         return false;
     }
     if (!r->again) {
@@ -295,15 +295,15 @@ static void destroy(struct fetch *f)
 
 void expert_fetch_end(struct fetch *f, struct fetch_worker *w)
 {
-    const bool gone = w->state == WORKER_GONE;
-    *(gone ? &f->n_gone : &f->n_threads) -= 1;
+    const bool dead = w->state == WORKER_DEAD;
+    *(dead ? &f->n_gone : &f->n_threads) -= 1;
     w->state = WORKER_ENDED;
-    const bool last = f->over && !f->n_gone && !f->n_threads;
+    const bool last = f->done_fn && !f->n_gone && !f->n_threads;
     pthread_cond_signal(&f->ended);
     pthread_mutex_unlock(&f->lock);
     if (!last)
         return;
-    f->over(f->over_arg);
+    f->done_fn(f->done_arg);
     destroy(f);
 }
 
@@ -323,7 +323,7 @@ static void *run(void *arg)
         pthread_mutex_unlock(&f->lock);
         do_piece(f, w->work, &p);
         pthread_mutex_lock(&f->lock);
-        if (f->over) /* nobody is there any more */
+        if (f->done_fn) /* nobody is there any more */
             break;
         w->since_ns = 0;
         if (w->state == WORKER_WORKS)
@@ -474,11 +474,11 @@ static void wake(struct fetch *f, bool all)
         pthread_cond_signal(&f->more);
 }
 
-void expert_fetch_close(struct fetch *f, void (*over)(void *arg), void *arg)
+void expert_fetch_close(struct fetch *f, void (*done_fn)(void *arg), void *arg)
 {
-    over = over ? over : nothing;
+    done_fn = done_fn ? done_fn : nothing;
     if (!f) {
-        over(arg);
+        done_fn(arg);
         return;
     }
     const struct timespec until = clock_at(clock_now() + close_ns);
@@ -499,13 +499,13 @@ void expert_fetch_close(struct fetch *f, void (*over)(void *arg), void *arg)
             pthread_detach(w->thread);
     }
     if (left) {
-        f->over = over;
-        f->over_arg = arg;
+        f->done_fn = done_fn;
+        f->done_arg = arg;
     }
     pthread_mutex_unlock(&f->lock);
     if (left)
         return;
-    over(arg);
+    done_fn(arg);
     destroy(f);
 }
 
@@ -518,7 +518,7 @@ int expert_fetch_reset(struct fetch *f, uint64_t longer_ns)
         struct fetch_worker *w = &f->worker[i];
         if (w->state != WORKER_WORKS || !w->since_ns || now - w->since_ns < longer_ns)
             continue;
-        w->state = WORKER_GONE;
+        w->state = WORKER_DEAD;
         expert_fetch_busy(f, -1);
         f->n_threads--;
         f->n_gone++;

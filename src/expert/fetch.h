@@ -8,10 +8,10 @@
  * where the file system can; else cached pages are given back.
  *
  * A read that fails, or has a wrong checksum, is done once more.  The file's size and time of
- * change are looked at behind each read: bytes that were right before count as unknown when the
+ * change are looked at after each read: bytes that were right before count as unknown when the
  * file has changed since.
  *
- * All functions are called by one thread.  Nothing is allocated behind expert_fetch_open().
+ * All functions are called by one thread.  Nothing is allocated after expert_fetch_open().
  */
 #ifndef INGLE_EXPERT_FETCH_H
 #define INGLE_EXPERT_FETCH_H

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * place - what a worker and an engine tell each other beside their work: counters, which experts
+ * place - what a worker and an engine send each other besides work: counters, which experts
  * should be near, which are.
  *
  * Those that are used most and are not in this process's memory are to be in the worker's.  All of

@@ -70,7 +70,7 @@ static struct store_layer *layer_at(struct expert_store *s, int64_t at)
     return &s->layer[i];
 }
 
-/* The best become residents whose reads begin, best first, behind every demand. */
+/* The best become residents whose reads begin, best first, after every demand. */
 static void fill(struct expert_store *s, const struct ranked *list, int64_t n)
 {
     for (int64_t i = 0; i < n && list[i].rate > 0; i++) {

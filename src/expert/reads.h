@@ -30,7 +30,7 @@ struct fetch_read {
     bool again;      /* its checksum was wrong once */
     bool wrong;      /* and twice */
     bool cut;        /* the rest of it is not wanted */
-    uint32_t seen;   /* the file's state behind it */
+    uint32_t seen;   /* the file's state after it */
     ingle_status status;
     char why[160];
 };
@@ -51,10 +51,10 @@ struct fetch_piece {
     char why[160];
 };
 
-/* GONE: another thread has its place, or nobody waits for it; it ends when its pieces have. */
-enum fetch_worker_state { WORKER_NONE, WORKER_WORKS, WORKER_GONE, WORKER_ENDED };
+/* DEAD: another thread has its place, or nobody waits for it; it ends when its pieces have. */
+enum fetch_worker_state { WORKER_NONE, WORKER_WORKS, WORKER_DEAD, WORKER_ENDED };
 
-/* Sync: f->lock, but for f and work, which are fixed. */
+/* Sync: f->lock, except for f and work, which are fixed. */
 struct fetch_worker {
     struct fetch *f;
     void *work;
@@ -69,7 +69,7 @@ struct fetch {
     struct fetch_options o;
     bool direct;
     struct fetch_ring *ring;   /* NULL: threads read */
-    char no_ring[120];         /* why not, if it was asked for */
+    char no_ring[120];         /* why not, if it was requested */
     struct stat opened, stamp; /* Sync: stamp: lock.  When it was opened, and last */
     uint32_t seen;             /* Sync: lock.  Grows with each change of stamp */
     pthread_mutex_t lock;
@@ -83,8 +83,8 @@ struct fetch {
     struct fetch_counts count; /* Sync: lock */
     int n_threads, n_gone;     /* Sync: lock.  That work; that do not come back */
     /* Sync: lock.  Called by the last thread; NULL: by expert_fetch_close() */
-    void (*over)(void *arg);
-    void *over_arg;
+    void (*done_fn)(void *arg);
+    void *done_arg;
     struct fetch_worker worker[FETCH_MOST_THREADS];
 };
 

@@ -4,7 +4,7 @@
  * what came back is put in its place.
  *
  * An evaluation's y exists from its beginning, so that results that arrive while another evaluation
- * waits have where to go.  What a lost worker was asked for is computed here by the same tier as
+ * waits have where to go.  What was requested of a lost worker is computed here by the same tier as
  * the rest, and rows that had arrived are computed once more.
  */
 #include "expert/away.h"
@@ -67,7 +67,7 @@ static ingle_status greet_all(struct expert_remote *r, struct err *err)
         waits = false;
         for (int i = 0; i < r->n_workers; i++) {
             struct worker *w = &r->worker[i];
-            expert_worker_look(w, clock_now());
+            expert_worker_poll(w, clock_now());
             if (is_waited_for(w))
                 (void)expert_worker_hear(w, 20);
             waits = waits || is_waited_for(w);
@@ -151,12 +151,12 @@ void expert_remote_close(struct expert_remote *r)
 static void look(struct expert_remote *r)
 {
     const uint64_t now = clock_now(), often = 5000000;
-    const bool due = now - r->looked_ns >= often;
+    const bool due = now - r->checked_ns >= often;
     for (int i = 0; i < r->n_workers; i++)
         if (due || r->worker[i].state == WORKER_READY)
-            expert_worker_look(&r->worker[i], now);
+            expert_worker_poll(&r->worker[i], now);
     if (due)
-        r->looked_ns = now;
+        r->checked_ns = now;
 }
 
 void expert_remote_tend(struct expert_remote *r)
@@ -261,7 +261,7 @@ static void deal_at_random(struct expert_away *a, int64_t n, int8_t *to)
     }
 }
 
-/* A share that was asked for, workers in turn. */
+/* A share that was requested, workers in turn. */
 static void deal_share(const struct expert_away *a, int64_t n, int8_t *to)
 {
     for (int64_t i = 0; i < n; i++) {
@@ -740,7 +740,7 @@ static uint64_t late_of(const struct expert_remote *r, const struct worker *w,
     return usual > (double)r->o.late_ns && usual < 1e12 ? (uint64_t)usual : r->o.late_ns;
 }
 
-/* Takes in what w has sent.  False: there was nothing, and what it was asked for is not late. */
+/* Takes in what w has sent.  False: there was nothing, and no answer of it is late. */
 static bool hear_or_lose(struct worker *w, const struct expert_eval *v)
 {
     if (expert_worker_hear(w, 0))

@@ -5,8 +5,8 @@
  * A layer's chosen experts are dealt between this process and the workers by measured times
  * (split.h).  Rows go out before anything is computed here and come back as rows of pairs, which
  * are added in ascending order of experts as always, or, where one worker has all of them, as sums
- * made in that order: the bits are those of one process.  What a worker was asked for and does not
- * bring is computed here.
+ * made in that order: the bits are those of one process.  What was requested of a worker and does
+ * not bring is computed here.
  *
  * All functions but those of counts are called by the thread of the steps.
  */
@@ -39,7 +39,7 @@ struct expert_remote_options {
     uint64_t shake;        /* seed: experts are dealt at random; 0: by times */
 };
 
-/* Behind loading and expert_store_open(); before memory of steps is planned.  m has experts.  A
+/* After loading and expert_store_open(); before memory of steps is planned.  m has experts.  A
  * worker that cannot be reached is reported and tried again later; one that does not fit (another
  * model) is INGLE_UNSUP. */
 MUST_CHECK ingle_status expert_remote_open(struct expert_remote **out, struct model *m,
@@ -54,7 +54,7 @@ struct expert_worker_counts {
     enum expert_worker_state state;
     struct link_range range;
     uint64_t slots, budget_bytes;
-    uint64_t evals, pairs, experts;        /* that were asked for and came */
+    uint64_t evals, pairs, experts; /* that were requested and came */
     uint64_t sent_bytes, received_bytes;
     /* connections; experts that were computed here instead */
     uint64_t losses, redone;

@@ -41,7 +41,7 @@ struct fetch_ring {
     struct flight flight[PIECES];
 };
 
-/* There is one: what is asked for at a time is less than ENTRIES. */
+/* There is one: what is requested at a time is less than ENTRIES. */
 static struct io_uring_sqe *entry(struct io_uring *u)
 {
     struct io_uring_sqe *sqe = io_uring_get_sqe(u);
@@ -115,7 +115,7 @@ static void finish(struct fetch *f, struct fetch_ring *r, struct flight *fl)
 {
     *(fl->lost ? &r->n_lost : &r->n_live) -= 1;
     fl->used = false;
-    if (f->over) /* nobody is there any more */
+    if (f->done_fn) /* nobody is there any more */
         return;
     if (!fl->lost)
         expert_fetch_busy(f, -1);
@@ -124,7 +124,7 @@ static void finish(struct fetch *f, struct fetch_ring *r, struct flight *fl)
 }
 
 /* Asks for what is missing.  True: it is over instead. */
-static bool ask(struct fetch *f, struct fetch_ring *r, struct flight *fl)
+static bool submit(struct fetch *f, struct fetch_ring *r, struct flight *fl)
 {
     struct fetch_piece *p = &fl->piece;
     int wait;
@@ -163,7 +163,7 @@ static void fill(struct fetch *f, struct fetch_ring *r)
         fl->since_ns = clock_now();
         r->n_live++;
         expert_fetch_busy(f, 1);
-        if (ask(f, r, fl))
+        if (submit(f, r, fl))
             finish(f, r, fl);
     }
     if (!r->watched) {
@@ -175,7 +175,7 @@ static void fill(struct fetch *f, struct fetch_ring *r)
 }
 
 /* What is done, at most MOST_DONE.  Not under the lock.  Returns how many of them are over. */
-static int take_in(struct fetch *f, struct fetch_ring *r, struct flight **over)
+static int take_in(struct fetch *f, struct fetch_ring *r, struct flight **done)
 {
     struct io_uring_cqe *cqe;
     int n = 0;
@@ -190,8 +190,8 @@ static int take_in(struct fetch *f, struct fetch_ring *r, struct flight **over)
                 continue;
         } else if (what) {
             struct flight *fl = what;
-            if (expert_fetch_after(f, &fl->piece, got) || ask(f, r, fl))
-                over[n++] = fl;
+            if (expert_fetch_after(f, &fl->piece, got) || submit(f, r, fl))
+                done[n++] = fl;
         }
     }
     return n;
@@ -203,7 +203,7 @@ static bool goes_on(struct fetch *f, struct fetch_ring *r, struct fetch_worker *
     if (!f->stop || r->n_live)
         return true;
     if (r->n_lost && w->state == WORKER_WORKS) {
-        w->state = WORKER_GONE;
+        w->state = WORKER_DEAD;
         f->n_threads--;
         f->n_gone++;
         pthread_cond_signal(&f->ended);
@@ -216,20 +216,20 @@ void *expert_ring_run(void *worker)
     struct fetch_worker *w = worker;
     struct fetch *f = w->f;
     struct fetch_ring *r = f->ring;
-    struct flight *over[MOST_DONE];
+    struct flight *done[MOST_DONE];
     pthread_mutex_lock(&f->lock);
     for (fill(f, r); goes_on(f, r, w); fill(f, r)) {
         r->asleep = true;
         pthread_mutex_unlock(&f->lock);
         const int st = io_uring_submit_and_wait(&r->u, 1);
-        /* it has no memory at present: what is asked for stays asked for */
+        /* it has no memory at present: what is requested stays asked for */
         if (st < 0 && st != -EINTR)
             nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
-        const int n = take_in(f, r, over);
+        const int n = take_in(f, r, done);
         pthread_mutex_lock(&f->lock);
         r->asleep = false;
         for (int i = 0; i < n; i++)
-            finish(f, r, over[i]);
+            finish(f, r, done[i]);
     }
     expert_fetch_end(f, w);
     return NULL;

@@ -6,7 +6,7 @@
  * and no more answers; a new connection begins anew.  What a message says is checked by
  * link_head_read() and link_eval_read() before any of it is used.
  *
- * EVALs wait in a ring, so that a CANCEL that is behind them is seen before they are computed.
+ * EVALs wait in a ring, so that a CANCEL that is after them is seen before they are computed.
  * While one is computed, messages are taken in between operations and their pieces: a CANCEL of it
  * ends it there, all others wait until it is done.
  */
@@ -398,7 +398,7 @@ static void send_result(struct expert_serve *s, const struct peer *p, const stru
     const bool shared = (asked->flags & LINK_SHARED) != 0;
     if (!link_out_take(s->link, &m,
                        shared ? sizeof(uint64_t) : link_result_bytes(&h, &s->shape)))
-        return; /* the engine takes it for late */
+        return; /* the engine would call it late */
     uint8_t *const at = shared ? link_share_place(&p->share, slot, true) : m.payload;
     if (shared)
         memcpy(m.payload, &(uint64_t){(uint64_t)slot}, sizeof(uint64_t));
@@ -524,7 +524,7 @@ static void place(struct expert_serve *s, struct peer *p, const struct link_in *
 }
 
 /* To those that have placed experts: what is there, when it has changed. */
-static void tell_have(struct expert_serve *s, uint64_t now)
+static void send_have(struct expert_serve *s, uint64_t now)
 {
     const size_t n = link_have_bytes(&s->shape);
     bool wants = false, places = false;
@@ -683,6 +683,6 @@ void expert_serve_run(struct expert_serve *s)
                 forget(&s->peer[i]);
         const uint64_t now = clock_now();
         expert_store_tend(s->o.store, now);
-        tell_have(s, now);
+        send_have(s, now);
     }
 }

@@ -18,7 +18,7 @@ enum { SPLIT_WORKERS = 8, SPLIT_ENDS = 1 + SPLIT_WORKERS, SPLIT_HERE = 0, SPLIT_
 struct split_cost {
     double unit_ns;  /* of computing; 0: not measured */
     double miss_ns;  /* more for an expert that is not in its memory */
-    double start_ns; /* before and behind the work: the round trip */
+    double start_ns; /* before and after the work: the round trip */
 };
 
 /* An expert with r rows is split_units(r) of work: a few rows cost little more than one. */

@@ -3,8 +3,8 @@
  * store - slots, who is in them, and what a step has to wait for.
  *
  * A slot is a ticket of fetch.h.  An expert that a step at work needs is pinned: its slot stays
- * what it is.  A slot whose expert has gone while its read is under way has no expert; it is free
- * when the read ends.
+ * what it is.  A slot whose expert was dropped while its read is under way has no expert; it is
+ * free when the read ends.
  */
 #define _GNU_SOURCE
 #include "expert/tiered.h"
@@ -415,7 +415,7 @@ void *expert_store_hold(struct expert_store *s, struct store_class *c, int64_t i
                              .expert = i,
                              .state = SLOT_READING,
                              .next = -1,
-                             .depth = STORE_NOBODY};
+                             .depth = STORE_NO_OWNER};
     return x->at;
 }
 
@@ -517,7 +517,7 @@ static void read_ended(struct expert_store *s, const struct fetch_done *d)
     s->seen[l->seen_at + e] = d->seen;
     expert_store_arrive(s, c, x->expert);
     if (x->staged && !c->pins[x->expert] && !x->early)
-        expert_store_leave(s, c, x->expert); /* whom it was for is gone */
+        expert_store_leave(s, c, x->expert); /* its owner has been dropped */
 }
 
 int expert_store_poll(struct expert_store *s, uint64_t until_ns)
@@ -571,7 +571,7 @@ static uint64_t give_more(struct expert_store *s, int by)
     return bytes;
 }
 
-static void tell_given(struct expert_store *s, const char *what, uint64_t bytes, const char *why)
+static void report_given(struct expert_store *s, const char *what, uint64_t bytes, const char *why)
 {
     uint64_t given = 0;
     for (int k = 0; k < s->n_classes; k++)
@@ -584,9 +584,9 @@ static void tell_given(struct expert_store *s, const char *what, uint64_t bytes,
 void expert_store_tend(struct expert_store *s, uint64_t now)
 {
     char why[96] = "";
-    if (now - s->looked_ns < EXPERT_LOOK_NS)
+    if (now - s->checked_ns < EXPERT_LOOK_NS)
         return;
-    s->looked_ns = now;
+    s->checked_ns = now;
     (void)expert_store_poll(s, 0);
     if (s->o.lock) {
         s->short_ns = 0;
@@ -595,11 +595,11 @@ void expert_store_tend(struct expert_store *s, uint64_t now)
         s->short_ns = now;
         const uint64_t bytes = give_more(s, 1);
         if (bytes)
-            tell_given(s, "given back", bytes, why);
+            report_given(s, "given back", bytes, why);
     } else if (s->short_ns && now - s->short_ns >= EXPERT_QUIET_NS) {
         const uint64_t bytes = give_more(s, -1);
         if (bytes)
-            tell_given(s, "taken again", bytes, "memory was not short for a while");
+            report_given(s, "taken again", bytes, "memory was not short for a while");
         s->short_ns = bytes ? s->short_ns : 0;
     }
     uint64_t slots = 0, given = 0;

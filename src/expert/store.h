@@ -48,7 +48,7 @@ struct expert_store_options {
 
 /* The least budget for the experts of m: INGLE_LIMIT below it. */
 uint64_t expert_store_least(const struct model *m);
-/* Behind model_load_with() without experts; before the first step.  The store is the keeper until
+/* After model_load_with() without experts; before the first step.  The store is the keeper until
  * it is closed. */
 MUST_CHECK ingle_status expert_store_open(struct expert_store **out, struct model *m,
                                           const struct expert_store_options *o, struct err *err);
@@ -96,9 +96,9 @@ struct expert_layer_counts {
 void expert_store_count_layer(struct expert_store *s, size_t i, struct expert_layer_counts *out);
 
 /* Experts ids [n] of a layer, the likeliest first, may be chosen soon: as many as the disk has time
- * for are read into slots for one use, behind every demand.  They never take a resident's place. */
+ * for are read into slots for one use, after every demand.  They never take a resident's place. */
 /* For whoever knows what will be used: expert e of a layer gets a key as of a use now (rank 0) or
- * of a quarter of one (rank 1); where it is worth a place its read begins, behind every demand.
+ * of a quarter of one (rank 1); where it is worth a place its read begins, after every demand.
  * Between steps. */
 void expert_store_place(struct expert_store *s, const struct model_experts *home, int64_t e,
                         double rank);

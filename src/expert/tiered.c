@@ -2,7 +2,7 @@
 /*
  * tiered - the tier over a store: what is there is computed while the rest is read.
  *
- * begin() decides who is resident behind this step, and starts reads for all who have a slot.
+ * begin() decides who is resident after this step, and starts reads for all who have a slot.
  * end() computes in as many operations as arrivals make; those without a slot get that of another
  * who is done.
  */
@@ -76,7 +76,7 @@ static bool make_room(struct expert_store *s, struct store_class *c)
 {
     for (int t = c->first_slot; t < c->first_slot + c->n_slots; t++) {
         const struct store_slot *x = &s->slot[t];
-        if (x->staged && x->expert >= 0 && (!c->pins[x->expert] || x->depth == STORE_NOBODY)) {
+        if (x->staged && x->expert >= 0 && (!c->pins[x->expert] || x->depth == STORE_NO_OWNER)) {
             expert_store_leave(s, c, x->expert);
             if (c->free >= 0)
                 return true;
@@ -210,7 +210,7 @@ static void mean(double *m, double now)
     *m = *m > 0 ? *m + (now - *m) / 50 : now;
 }
 
-/* What the disk has time for until the next layer has chosen: behind all demands of a layer. */
+/* What the disk has time for until the next layer has chosen: after all demands of a layer. */
 static void measure(struct expert_store *s, const struct expert_eval *v, int64_t demands)
 {
     enum { LONG = 1000000000 }; /* an idle server is no slow layer */
@@ -350,7 +350,7 @@ struct tally {
 };
 
 /* Sees who has come.  False: one cannot come. */
-static bool look(struct expert_eval *v, struct store_layer *l, struct tally *n)
+static bool evaluate(struct expert_eval *v, struct store_layer *l, struct tally *n)
 {
     const struct expert_store *s = l->store;
     *n = (struct tally){0};
@@ -430,7 +430,7 @@ static void compute_all(struct expert_eval *v, struct store_layer *l, struct row
     int64_t at_once = 0;
     for (struct tally n;;) {
         start_reads(v, l);
-        if (!look(v, l, &n)) {
+        if (!evaluate(v, l, &n)) {
             fail_read(v, l, l->why, l->bad_expert);
             return;
         }

@@ -47,10 +47,10 @@ struct store_slot {
     bool early;      /* read before anybody asked */
     bool lost;       /* its read does not end */
     bool joined;     /* a step wants it whose demand is younger than its read */
-    /* of the evaluations that count on it, that of the outermost one; STORE_NOBODY */
+    /* of the evaluations that count on it, that of the outermost one; STORE_NO_OWNER */
     uint8_t depth;
 };
-enum { STORE_NOBODY = 255 };
+enum { STORE_NO_OWNER = 255 };
 
 struct store_layer {
     struct expert_store *store;
@@ -95,8 +95,8 @@ struct expert_store {
     int64_t step_rows;
     size_t last_layer; /* that was evaluated */
     int depth;         /* evaluations at work */
-    bool stalled;      /* one of them has waited in vain */
-    uint64_t looked_ns, short_ns; /* when memory was looked at, and was short */
+    bool stalled;      /* one of them has waited without success */
+    uint64_t checked_ns, short_ns; /* when memory was looked at, and was short */
     uint64_t shake;
     FILE *trace;              /* NULL: none */
     struct file_new traced;   /* its file, unless it is a device or pipe */
@@ -125,13 +125,13 @@ void expert_store_arrive(struct expert_store *s, const struct store_class *c, in
 /* Whether memory is short, and why: for people. */
 bool expert_memory_is_short(char *why, size_t n);
 void expert_store_leave(struct expert_store *s, struct store_class *c, int64_t i);
-/* Behind a stall: slots whose reads do not end are counted out, and fewer experts stay. */
+/* After a stall: slots whose reads do not end are counted out, and fewer experts stay. */
 void expert_store_lose(struct expert_store *s);
 void expert_store_stage(struct store_class *c, struct store_slot *x, bool staged);
 void expert_store_read_early(struct expert_store *s, const struct model_experts *home,
                              const int32_t *ids, int64_t n, int64_t most);
 void expert_store_join(struct expert_store *s, int t);
-/* So many experts of a class may stay behind a step: all, or as many as leave n_stage slots. */
+/* So many experts of a class may stay after a step: all, or as many as leave n_stage slots. */
 int64_t expert_store_residents(const struct store_class *c);
 bool expert_store_read(struct expert_store *s, struct store_layer *l, int64_t e, bool urgent);
 /* What other threads may see of a layer and of all. */

@@ -358,7 +358,7 @@ static void feed_forward(struct pass *p, const struct layer *l, struct rows x, s
 
 typedef void sub_layer(struct pass *p, const struct layer *l, struct rows x, struct rows out);
 
-static void tell_parts(struct pass *p, const struct layer *l, bool attn, struct rows gates,
+static void show_parts(struct pass *p, const struct layer *l, bool attn, struct rows gates,
                        struct rows out)
 {
     const int64_t n = p->g->n_hc;
@@ -381,7 +381,7 @@ static void connect(struct pass *p, const struct layer *l, const struct hc *h,
     family_part_rows(p->f, fn == attention ? "hc_attn_x" : "hc_ffn_x", layer_of(p, l), x);
     device_norm(p->d, x, x, norm, 1, p->g->eps);
     fn(p, l, x, out);
-    tell_parts(p, l, fn == attention, gates, out);
+    show_parts(p, l, fn == attention, gates, out);
     device_hc_post(p->d, &h->op, from, out, gates, to);
     device_release(p->d, mark);
 }

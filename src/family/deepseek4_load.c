@@ -18,7 +18,7 @@ struct hyper {
     double limit[MAX_LAYERS], sh_limit[MAX_LAYERS];
     double base, compress_base, factor, beta_fast, beta_slow;
     uint64_t original_ctx;
-    size_t n_stages; /* draft stages behind the layers */
+    size_t n_stages; /* draft stages after the layers */
     bool yarn, scaling_said;
 };
 
@@ -80,7 +80,7 @@ static ingle_status read_ratios(const struct deepseek4 *g, const struct io_meta 
     const size_t all = v && v->kind == IO_ARRAY && v->n > n && v->n <= MAX_LAYERS ? v->n : n;
     const ingle_status s =
         io_get_u64s(m, KEY("attention.compress_ratios"), all, 0, 1 << 20, h->ratio, err);
-    /* Behind the layers come draft stages, which have windows only. */
+    /* After the layers come draft stages, which have windows only. */
     for (size_t i = n; !s && i < all; i++)
         if (h->ratio[i])
             return err_set(

@@ -129,7 +129,7 @@ ingle_status family_draft_unfit(const struct family_draft_target *t, const char 
         (long long)t->info->n_embd, (long long)t->info->n_vocab);
 }
 
-/* The part of a span that lies in rows [first, end), when the span begins at row `row`. */
+/* The part of a span that is in rows [first, end), when the span begins at row `row`. */
 static struct family_span part_of(const struct family_span *s, int64_t row, int64_t first,
                                   int64_t end)
 {
@@ -142,7 +142,7 @@ static struct family_span part_of(const struct family_span *s, int64_t row, int6
     return part;
 }
 
-/* The twins of rows [first, first + n). */
+/* The mirrored rows of rows [first, first + n). */
 static void take_mirrors(struct family_step *to, const struct family_forward *f, int64_t first,
                        int64_t n)
 {
@@ -182,8 +182,8 @@ void family_block_end(const struct family_forward *f)
     family_prompt_rows(f);
 }
 
-/* The step's spans as the device wants them, with the pages of one stream; behind them, for what is
- * written, its twins. */
+/* The step's spans as the device wants them, with the pages of one stream; after them, for what is
+ * written, its mirrored rows. */
 static const struct device_span *spans_and_mirrors(const struct family_forward *f, uint32_t stream,
                                                  int64_t n_mirrors)
 {

@@ -1,5 +1,5 @@
 /*
- * family - one file a family: metadata, names, what positions leave behind, forward pass.
+ * family - one file per family: metadata, names, KV layout, forward pass.
  */
 #ifndef INGLE_FAMILY_FAMILY_H
 #define INGLE_FAMILY_FAMILY_H
@@ -27,7 +27,7 @@ struct family_span {
     struct kv_timeline *timeline;
     const int32_t *token;
     int64_t n;
-    /* position of token[0]: the timeline's length, and behind it the rows of its twin */
+    /* position of token[0]: the timeline's length, and after it the rows of its mirror */
     int64_t at;
     enum family_logits want;
     /* of a session's prompt, with fast numerics or few; with fast numerics such spans are the last
@@ -46,7 +46,7 @@ struct family_span {
 
 /* Rows of one span that another timeline has, too: what is kept of rows [row, row + n) of the step
  * is also written to positions [at, at + n) of this timeline.  So the span of a branch (drafted
- * tokens that part from those of another span) begins behind the rows that both share. */
+ * tokens that part from those of another span) begins after the rows that both share. */
 struct family_mirror {
     struct kv_timeline *timeline;
     int64_t row, n, at;
@@ -84,13 +84,13 @@ struct family_probe {
 const char *family_probe_refuses(const struct kv_spec *kv);
 
 /* Some layers of the network alone: [from, to).  Between layers there are *border rows*: what the
- * layers behind a border need of each row, f32, of a width that the family says. */
+ * layers after a border need of each row, f32, of a width that the family says. */
 struct family_range {
     int64_t from, to;
     struct rows in;  /* [n_rows][border of from], where from > 0 */
     struct rows out; /* written: [n_rows][border of to], unless the head is computed */
-    bool head;       /* what comes behind the last layer, too */
-    bool picked;     /* from is behind the last layer: `in` has the rows of wanted logits alone */
+    bool head;       /* what comes after the last layer, too */
+    bool picked;     /* from is after the last layer: `in` has the rows of wanted logits alone */
 };
 
 struct family_forward {
@@ -108,7 +108,7 @@ struct family_forward {
     void *part_arg;
 };
 
-/* What every family tells about a loaded model. */
+/* What every family says about a loaded model. */
 struct family_info {
     int64_t n_layers, n_embd, n_vocab, n_ctx; /* n_ctx: what the model was made for */
     int64_t n_experts, n_experts_used;
@@ -138,7 +138,7 @@ struct family_draft_target {
 #define FAMILY_NEVER (-1e30f)
 enum { FAMILY_MOST_COLUMNS = 64 }; /* n_only of a round, at most */
 
-/* What a drafter tells about itself. */
+/* What a drafter says about itself. */
 struct family_draft_info {
     int64_t most;       /* tokens that a round drafts, at most */
     /* positions from the timeline's length on that a round writes in the drafter's streams */
@@ -148,8 +148,8 @@ struct family_draft_info {
 
 /* For experiments: none of it changes a text. */
 enum family_draft_tap {
-    FAMILY_DRAFT_TAP_AFTER,     /* behind the tapped layer, as drafters are trained */
-    FAMILY_DRAFT_TAP_EARLY,    /* before the factor at the layer's end */
+    FAMILY_DRAFT_TAP_AFTER, /* after the tapped layer, as drafters are trained */
+    FAMILY_DRAFT_TAP_EARLY, /* before the factor at the layer's end */
     /* a layer earlier: the list read as layers whose inputs are tapped */
     FAMILY_DRAFT_TAP_UPSTREAM,
 };
@@ -188,7 +188,7 @@ struct family_round {
 
 /*
  * A network that drafts: from what the target computed at positions before n and the token at n,
- * the tokens behind it. What it keeps of a position (its own keys and values, a hidden row) lies in
+ * the tokens after it. What it keeps of a position (its own keys and values, a hidden row) is in
  * streams in groups of its own, which the runner appends to the target's: rewind, fork, restore
  * points and files serve both.  It has no other state. Whatever it computes changes no text, only
  * how much of a draft is accepted.
@@ -219,13 +219,13 @@ struct family_draft {
     ingle_status (*kv)(const void *self, const struct kv_types *types, struct kv_spec *out,
                        struct err *err);
     /* Of every row of the target, with its step or later.  begin() before its forward(): takes from
-     * the arena what tap() fills; tap() gets the target's taps; end(), behind it, writes what is
+     * the arena what tap() fills; tap() gets the target's taps; end(), after it, writes what is
      * kept of the step's rows, f->kv being the drafter's streams.  Rows that are rejected later are
      * written again.  In a dry run nothing is read or written. */
     void *(*observe_begin)(const void *self, const struct family_forward *f);
     void (*observe_tap)(const void *self, void *state, enum family_tap tap, int layer,
                         struct rows x);
-    /* Which taps it looks at; NULL: none.  The target's keys and values, which lie with its
+    /* Which taps it looks at; NULL: none.  The target's keys and values, which are with its
      * layers, are read by a drafter with reads_target. */
     bool (*observe_wants)(const void *self, enum family_tap tap, int layer);
     bool reads_target;
@@ -258,7 +258,7 @@ struct family_draft_about {
     const char *family;                       /* "Gemma 4" */
     bool itself;                              /* the whole model is in the file */
     int64_t n_embd, n_vocab, n_layers;        /* n_layers: at least */
-    int64_t tap[FAMILY_ABOUT_TAPS];           /* layers behind which it reads, from 0 */
+    int64_t tap[FAMILY_ABOUT_TAPS];           /* layers after which it reads, from 0 */
     int n_taps;
 };
 void family_draft_describe(const struct family_draft *k, const struct model *m,
@@ -280,7 +280,7 @@ struct family {
                        struct err *err);
     /* errors stay in the device */
     void (*forward)(const void *self, const struct family_forward *f);
-    /* Floats of a border row before this layer (behind the last one: n_layers). */
+    /* Floats of a border row before this layer (after the last one: n_layers). */
     int64_t (*border)(const void *self, int64_t layer);
     int64_t (*tap_width)(const void *self); /* floats of a row of FAMILY_TAP_LAYER */
     /* Layers [from, to) read a stream that an earlier layer writes; its rows are in the border row,
@@ -397,12 +397,12 @@ MUST_CHECK ingle_status family_bind_head(struct model *m, const struct io_meta *
 /* Of the layers that are computed: the first one, the end; and whether the embedding is. */
 int64_t family_first(const struct family_forward *f);
 int64_t family_end(const struct family_forward *f, int64_t n_layers);
-/* Behind the last layer of a range: the border rows, or NULL where the head is next. */
+/* After the last layer of a range: the border rows, or NULL where the head is next. */
 const struct rows *family_border(const struct family_forward *f);
 
 /* The rows whose logits are wanted, gathered; what follows is computed as for an answer's rows. */
 struct rows family_wanted(const struct family_forward *f, struct rows x);
-/* NULL: a stream's pages may lie on the card; else why not. */
+/* NULL: a stream's pages may be on the card; else why not. */
 const char *family_card_refuses(struct device *d, const struct kv_spec *kv, uint32_t stream);
 /* Rows become zeros. */
 void family_clear_rows(struct device *d, struct rows x);

@@ -27,7 +27,7 @@ enum family_key_rule {
 };
 
 struct family_key {
-    /* GGUF: behind "ARCH."; config.json: with dots between members; a '*' at its end: whatever
+    /* GGUF: after "ARCH."; config.json: with dots between members; a '*' at its end: whatever
      * follows */
     const char *name;
     enum family_key_rule rule;
@@ -40,7 +40,7 @@ extern const struct family_key family_gemma4_keys[], family_gemma4_config_keys[]
 extern const struct family_key family_deepseek4_keys[], family_deepseek4_config_keys[];
 /* drafters of blocks */
 extern const struct family_key family_dflash_keys_table[], family_dflash_config_table[];
-/* behind the family's own */
+/* after the family's own */
 extern const struct family_key family_common_keys[], family_common_config_keys[];
 
 /* The file's architecture; "": it says none. */

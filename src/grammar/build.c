@@ -28,7 +28,7 @@ ingle_status grammar_g_end(struct grammar_builder *b, uint32_t root, struct gram
     if (grammar_g_ok(b)) {
         b->g->root = root;
         b->status = grammar_g_check(b->g, &b->no_text, b->err);
-        (void)grammar_g_look(b);
+        (void)grammar_g_check_limits(b);
     }
     if (grammar_g_ok(b))
         *out = b->g;
@@ -71,7 +71,7 @@ void grammar_g_nomem(struct grammar_builder *b)
     grammar_g_fail(b, INGLE_NOMEM, "no memory for a grammar");
 }
 
-bool grammar_g_look(struct grammar_builder *b)
+bool grammar_g_check_limits(struct grammar_builder *b)
 {
     const struct grammar_work *w = b->work;
     const uint64_t most = w->max_steps ? w->max_steps : GRAMMAR_WORK_STEPS;

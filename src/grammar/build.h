@@ -32,7 +32,8 @@ struct grammar_range {
     uint32_t first, last;
 };
 
-/* A list of ranges: sorted and disjoint but for those that were added since grammar_g_sorted(). */
+/* A list of ranges: sorted and disjoint except for those that were added since grammar_g_sorted().
+ */
 struct grammar_class {
     struct grammar_range *at;
     size_t n, cap;
@@ -53,13 +54,14 @@ static inline bool grammar_g_ok(const struct grammar_builder *b)
     return b->status == INGLE_OK;
 }
 /* Steps are done, bytes taken.  False: b has failed, by a limit, or because it is to stop. */
-enum { GRAMMAR_LOOK_STEPS = 1 << 12 };
-bool grammar_g_look(struct grammar_builder *b);
+enum { GRAMMAR_CHECK_STEPS = 1 << 12 };
+bool grammar_g_check_limits(struct grammar_builder *b);
 static inline bool grammar_g_step(struct grammar_builder *b, uint64_t n)
 {
     const uint64_t before = b->work->n_steps;
     b->work->n_steps += n;
-    return (before ^ b->work->n_steps) < GRAMMAR_LOOK_STEPS ? grammar_g_ok(b) : grammar_g_look(b);
+    return (before ^ b->work->n_steps) < GRAMMAR_CHECK_STEPS ? grammar_g_ok(b)
+                                                             : grammar_g_check_limits(b);
 }
 bool grammar_g_spend(struct grammar_builder *b, uint64_t n_bytes);
 
@@ -93,7 +95,7 @@ struct grammar_piece grammar_g_repeat(struct grammar_builder *b, struct grammar_
 /* A place from which each of the n rules (at most GRAMMAR_MAX_ONCE) may be taken, but once (in all
  * at most `most` of them; 0: any number), and `other` (may be NULL) any number of times; `before`
  * (may be NULL) comes in front of the one that is taken, so not when none is left; `behind` is
- * where each goes on.  In a rule of its own: its counter tells which were taken. */
+ * where each goes on.  In a rule of its own: its counter says which were used. */
 uint32_t grammar_g_any_order(struct grammar_builder *b, const uint32_t *rule, size_t n,
                              uint32_t most, const uint32_t *other, const uint32_t *before,
                              uint32_t behind);

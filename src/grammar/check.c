@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * grammar_check - what holds of every finished grammar: jumps are gone, each node knows its
+ * grammar_check - what holds of every finished grammar: no jumps are left, each node knows its
  * rule, no rule calls itself before it has read something, nodes from which no end can be
  * reached are dead, and bytes are sorted into classes.
  */

@@ -48,7 +48,7 @@ static void count(struct factor *f, const struct grammar *g)
         f->n_in[g->rule[i].start]++;
 }
 
-/* Behind JUMPs that nothing else leads to. */
+/* After JUMPs that nothing else leads to. */
 static uint32_t behind(const struct factor *f, uint32_t x)
 {
     while (f->node[x].kind == GRAMMAR_JUMP && f->n_in[x] == 1 && f->node[x].a != x)

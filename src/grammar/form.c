@@ -225,7 +225,7 @@ struct grammar_piece grammar_f_string(struct grammar_form *f, uint32_t min, uint
     return grammar_g_call(f->b, rule);
 }
 
-/* p (if it is any text), or that part of c that is written as one escape behind a backslash. */
+/* p (if it is any text), or that part of c that is written as one escape after a backslash. */
 static struct grammar_piece or_escaped(struct grammar_form *f, const struct grammar_class *c,
                                        struct grammar_piece p, bool any)
 {

@@ -92,7 +92,7 @@ struct grammar_piece grammar_f_regex(struct grammar_builder *b, struct grammar_f
                                      uint32_t max);
 
 /* Texts that fit several grammars of plain text (UTF-8) at once, and (inverse) others not at all.
- * What is to meet is gathered, from a zeroed list but for b, then made a piece, which ends the
+ * What is to meet is gathered, from a zeroed list except for b, then made a piece, which ends the
  * list. */
 enum { MEET_MAX_PARTS = 12 };
 struct meet_part {

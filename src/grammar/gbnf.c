@@ -38,7 +38,7 @@ static bool is_word(char c)
            c == '_';
 }
 
-static bool looking_at(const struct gbnf *p, char c)
+static bool next_is(const struct gbnf *p, char c)
 {
     return p->at < p->end && *p->at == c;
 }
@@ -180,7 +180,7 @@ static struct grammar_piece read_literal(struct gbnf *p)
     struct str s;
     str_init(&s);
     p->at++;
-    while (grammar_g_ok(&p->b) && !looking_at(p, '"')) {
+    while (grammar_g_ok(&p->b) && !next_is(p, '"')) {
         char utf8[4];
         if (p->at == p->end) {
             bad(p, "a literal has no closing quote");
@@ -202,9 +202,9 @@ static struct grammar_piece read_class(struct gbnf *p)
 {
     struct grammar_class c = {0};
     p->at++;
-    const bool inverse = looking_at(p, '^');
+    const bool inverse = next_is(p, '^');
     p->at += inverse;
-    while (grammar_g_ok(&p->b) && !looking_at(p, ']')) {
+    while (grammar_g_ok(&p->b) && !next_is(p, ']')) {
         if (p->at == p->end) {
             bad(p, "a character class has no closing ]");
             break;
@@ -279,7 +279,7 @@ static struct grammar_piece read_group(struct gbnf *p, int depth)
     p->at += p->at < p->end;
     skip(p, true);
     const struct grammar_piece x = read_alternatives(p, depth + 1);
-    if (grammar_g_ok(&p->b) && !looking_at(p, ')'))
+    if (grammar_g_ok(&p->b) && !next_is(p, ')'))
         bad(p, "a group has no closing )");
     p->at += p->at < p->end;
     return x;
@@ -328,12 +328,12 @@ static struct grammar_piece read_braces(struct gbnf *p, struct grammar_piece x)
     skip(p, false);
     const uint32_t min = read_number(p);
     uint32_t max = min;
-    if (looking_at(p, ',')) {
+    if (next_is(p, ',')) {
         p->at++;
         skip(p, false);
-        max = looking_at(p, '}') ? GRAMMAR_INFINITE : read_number(p);
+        max = next_is(p, '}') ? GRAMMAR_INFINITE : read_number(p);
     }
-    if (grammar_g_ok(&p->b) && !looking_at(p, '}'))
+    if (grammar_g_ok(&p->b) && !next_is(p, '}'))
         bad(p, "a repetition has no closing }");
     else if (grammar_g_ok(&p->b) && max < min)
         bad(p, "a repetition ends below its beginning");
@@ -389,12 +389,12 @@ static struct grammar_piece read_alternatives(struct gbnf *p, int depth)
             const char *at = p->at;
             const int line = p->line;
             skip(p, true);
-            if (!looking_at(p, '|')) {
+            if (!next_is(p, '|')) {
                 p->at = at;
                 p->line = line;
             }
         }
-        if (!looking_at(p, '|'))
+        if (!next_is(p, '|'))
             break;
         p->at++;
         skip(p, true);

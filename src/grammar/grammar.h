@@ -35,7 +35,7 @@ struct grammar_work {
     uint64_t n_steps, n_bytes; /* what was done so far; compilers add to it */
 };
 
-/* t (may be NULL) is asked for special tokens; it is not kept.  work may be NULL.  Texts of errors
+/* t (may be NULL) is requested special tokens; it is not kept.  work may be NULL.  Texts of errors
  * name line and rule, or keyword and JSON path. */
 MUST_CHECK ingle_status grammar_gbnf(struct grammar **out, const struct tokenizer *t,
                                           const char *text, size_t n, struct grammar_work *work,
@@ -50,7 +50,7 @@ MUST_CHECK ingle_status grammar_schema(struct grammar **out, const char *text, s
                                             struct grammar_work *work, struct err *err);
 /* {"tools": [...], "choice": "required", a name or a list of names, "parallel": bool} to calls in
  * the form of a family; with "answer" (a JSON schema, or true for any object) or JSON text instead
- * of them; with "behind": true what comes behind the marker of a call (up to the end of it, or of
+ * of them; with "behind": true what comes after the marker of a call (up to the end of it, or of
  * its block), and any arguments of tools whose schema is not supported. */
 MUST_CHECK ingle_status grammar_tools(struct grammar **out, enum text_chat_family family,
                                            const struct tokenizer *t, const char *text, size_t n,
@@ -110,11 +110,11 @@ MUST_CHECK ingle_status grammar_matcher_allows(struct grammar_matcher *m, int32_
 MUST_CHECK ingle_status grammar_matcher_fits(struct grammar_matcher *m, const int32_t *token,
                                              int64_t n, int64_t *fit, struct err *err);
 /* What has to come next, as far as the grammar leaves no choice: pieces, each a token that is
- * reached by name alone, or bytes.  `open`: behind the last piece the text may go on in several
+ * reached by name alone, or bytes.  `open`: after the last piece the text may go on in several
  * ways, but it cannot end there (or room ended). */
 struct grammar_forced {
     int32_t token;  /* -1: bytes */
-    size_t n_bytes; /* of them, behind those of the pieces before */
+    size_t n_bytes; /* of them, after those of the pieces before */
 };
 /* Up to *n pieces and cap bytes; *n becomes how many there are.  m stays where it is.
  * INGLE_CANCEL, INGLE_LIMIT: it would take too much. */
@@ -123,7 +123,7 @@ MUST_CHECK ingle_status grammar_matcher_forced(struct grammar_matcher *m,
                                                size_t cap, bool *open, struct err *err);
 /* Whether one token alone can be the next of a text that begins with these bytes; open: more bytes
  * follow, which are not known. */
-bool grammar_vocab_alone(const struct grammar_vocab *v, const char *bytes, size_t n, bool open);
+bool grammar_vocab_single(const struct grammar_vocab *v, const char *bytes, size_t n, bool open);
 /* Bytes of a token; 0: it is reached by name alone, or there is none. */
 size_t grammar_vocab_bytes(const struct grammar_vocab *v, int32_t token);
 /* The token has been drawn.  INGLE_ARG: it was not allowed (m is unchanged). */

@@ -66,7 +66,7 @@ struct grammar {
     struct grammar_rule *rule;
     size_t n_nodes, n_sets, n_rules, cap_nodes, cap_sets, cap_rules;
     uint32_t root;
-    uint8_t class_of[256]; /* bytes that no set tells apart */
+    uint8_t class_of[256]; /* bytes that are in the same sets */
     uint8_t sample[256];   /* a byte of each class */
     uint32_t n_classes;
 };

@@ -27,21 +27,21 @@ static void add_pop(struct grammar_matcher *m, struct match_mask *k, uint32_t no
         k->pop[k->n_pops++] = node;
 }
 
-/* Allows the tokens of nodes [at, end), siblings and what is below them, that fit behind state.
+/* Allows the tokens of nodes [at, end), siblings and what is below them, that fit after state.
  * pops (may be NULL): where the state's frames end.  Goes on at *depth if that is not 0; where it
  * was left is returned, with *depth. */
 static uint32_t walk(struct grammar_matcher *m, const struct grammar_trie *t, uint32_t at,
                      uint32_t end, uint32_t state, uint64_t *bit, struct match_mask *pops,
                      uint32_t *at_depth)
 {
-    enum { LOOK_NODES = 1 << 12 };
+    enum { CHECK_NODES = 1 << 12 };
     uint32_t depth = *at_depth;
     uint64_t n_nodes = 0;
     m->stack_end[0] = end;
     m->stack_state[0] = state;
     while (at < end) {
-        if (++n_nodes % LOOK_NODES == 0) { /* which cost little beside states */
-            grammar_match_count(m, LOOK_NODES / 8);
+        if (++n_nodes % CHECK_NODES == 0) { /* which cost little beside states */
+            grammar_match_count(m, CHECK_NODES / 8);
             if (m->status)
                 break;
         }
@@ -75,7 +75,7 @@ static uint32_t walk(struct grammar_matcher *m, const struct grammar_trie *t, ui
         at++;
     }
     if (!m->status)
-        m->n_steps += n_nodes % LOOK_NODES / 8;
+        m->n_steps += n_nodes % CHECK_NODES / 8;
     *at_depth = depth;
     return at;
 }
@@ -225,7 +225,7 @@ static void enter(struct grammar_matcher *m, struct err *err)
     m->status = INGLE_OK;
     m->err = err;
     m->spent += m->n_steps;
-    m->n_steps = m->look = 0;
+    m->n_steps = m->check_at = 0;
 }
 
 /* A limit was hit: true if that is of what the tables had from earlier places, which they forget
@@ -235,7 +235,7 @@ static bool starts_anew(struct grammar_matcher *m)
     if (m->status != INGLE_LIMIT || m->fresh)
         return false;
     m->status = INGLE_OK;
-    m->n_steps = m->spent = m->look = 0;
+    m->n_steps = m->spent = m->check_at = 0;
     grammar_match_trim(m);
     return m->status == INGLE_OK;
 }
@@ -244,7 +244,7 @@ static bool starts_anew(struct grammar_matcher *m)
  * made can be used. */
 static void arrive(struct grammar_matcher *m)
 {
-    m->spent = m->n_steps = m->look = 0;
+    m->spent = m->n_steps = m->check_at = 0;
     m->fresh = false;
     if (grammar_match_large(m))
         grammar_match_trim(m);
@@ -300,9 +300,9 @@ static bool is_end(const struct grammar_matcher *m, int32_t token)
     return false;
 }
 
-/* The state behind a token that comes at `from`, MATCH_DEAD if it does not fit.  A special token
+/* The state after a token that comes at `from`, MATCH_DEAD if it does not fit.  A special token
  * has no bytes. */
-static uint32_t behind_from(struct grammar_matcher *m, uint32_t from, int32_t token)
+static uint32_t after_from(struct grammar_matcher *m, uint32_t from, int32_t token)
 {
     const struct grammar_vocab *v = m->v;
     if (token < 0 || token >= v->n_vocab || m->ended)
@@ -318,7 +318,7 @@ static uint32_t behind_from(struct grammar_matcher *m, uint32_t from, int32_t to
 
 static uint32_t behind(struct grammar_matcher *m, int32_t token)
 {
-    return behind_from(m, m->state, token);
+    return after_from(m, m->state, token);
 }
 
 static bool may_take_end(const struct grammar_matcher *m, int32_t token)
@@ -345,7 +345,7 @@ ingle_status grammar_matcher_fits(struct grammar_matcher *m, const int32_t *toke
     uint32_t s = m->state;
     int64_t i = 0;
     for (; i < n && !m->status; i++) {
-        const uint32_t next = behind_from(m, s, token[i]);
+        const uint32_t next = after_from(m, s, token[i]);
         if (next == MATCH_DEAD)
             break;
         s = next;

@@ -34,11 +34,11 @@ bool grammar_match_large(const struct grammar_matcher *m)
            n_bytes(m) > GRAMMAR_MAX_BYTES / 2;
 }
 
-void grammar_match_look(struct grammar_matcher *m)
+void grammar_match_check(struct grammar_matcher *m)
 {
-    enum { LOOK_STEPS = 1 << 12 };
+    enum { CHECK_STEPS = 1 << 12 };
     const struct grammar_pause *p = m->pause;
-    m->look = m->n_steps + LOOK_STEPS;
+    m->check_at = m->n_steps + CHECK_STEPS;
     if (m->spent + m->n_steps > GRAMMAR_MAX_STEPS)
         grammar_match_fail(m, INGLE_LIMIT,
                            "the grammar is too ambiguous here: a token costs too many steps");
@@ -509,7 +509,7 @@ static uint32_t plain_count(const struct grammar_matcher *m, uint32_t node, uint
     return r->min - count > n_bytes ? MATCH_FAR : MATCH_NEAR + (r->min - count);
 }
 
-/* The frame with what is behind base cut off.  Frames nest up to GRAMMAR_MAX_DEPTH deep. */
+/* The frame with what is after base cut off.  Frames nest up to GRAMMAR_MAX_DEPTH deep. */
 static uint32_t plain_frame(struct grammar_matcher *m, uint32_t frame, uint32_t base,
                             uint32_t n_bytes)
 {

@@ -31,7 +31,7 @@ struct match_item {
 struct match_frame {
     struct match_item next; /* next.frame: the caller's own frame */
     uint32_t depth;
-    uint32_t after; /* state behind the end of the invocation, or MATCH_UNKNOWN */
+    uint32_t after; /* state after the end of the invocation, or MATCH_UNKNOWN */
 };
 
 struct match_state {
@@ -48,7 +48,7 @@ struct match_table {
     size_t n_slots, n;
 };
 
-/* Tokens that may follow a state whose frames end at 0, and the places of a trie behind
+/* Tokens that may follow a state whose frames end at 0, and the places of a trie after
  * which that end is reached. */
 struct match_mask {
     uint32_t state, trie; /* state MATCH_DEAD: empty; trie GRAMMAR_N_TRIES: of the whole */
@@ -81,7 +81,7 @@ struct grammar_matcher {
     struct match_item *todo, *done; /* of a closure: what waits, what was seen */
     size_t n_todo, n_done, cap_todo, cap_done;
     struct match_table done_table;
-    uint64_t n_steps, look; /* of the call at hand; when limits are looked at next */
+    uint64_t n_steps, check_at; /* of the call at hand; when limits are looked at next */
     uint64_t spent;         /* steps of earlier calls at this place in the answer */
     const struct grammar_pause *pause;
     bool fresh;    /* the tables have nothing but what belongs to this place */
@@ -101,13 +101,13 @@ struct grammar_matcher {
 uint32_t grammar_match_start(struct grammar_matcher *m);
 uint32_t grammar_match_step(struct grammar_matcher *m, uint32_t state, uint8_t byte);
 uint32_t grammar_match_token(struct grammar_matcher *m, uint32_t state, int32_t token);
-/* The state behind the end of frame's invocation. */
+/* The state after the end of frame's invocation. */
 uint32_t grammar_match_after(struct grammar_matcher *m, uint32_t frame);
 /* The groups of bytes after which the state is the same again. */
 uint32_t grammar_match_groups(struct grammar_matcher *m, uint32_t state);
 /* A frame that all items of a state go through, at a depth of less than MATCH_HALF; 0: none. */
 uint32_t grammar_match_common(struct grammar_matcher *m, uint32_t state);
-/* The state without frame `base` and what is behind it (0: nothing is cut off); counters that are
+/* The state without frame `base` and what is after it (0: nothing is cut off); counters that are
  * more than n_bytes away from their limits are alike. */
 uint32_t grammar_match_plain(struct grammar_matcher *m, uint32_t state, uint32_t base,
                              uint32_t n_bytes);
@@ -115,12 +115,12 @@ uint32_t grammar_match_plain(struct grammar_matcher *m, uint32_t state, uint32_t
 void grammar_match_trim(struct grammar_matcher *m);
 
 /* Steps are done: limits are looked at, and whether to pause, every few thousand of them. */
-void grammar_match_look(struct grammar_matcher *m);
+void grammar_match_check(struct grammar_matcher *m);
 static inline void grammar_match_count(struct grammar_matcher *m, uint64_t n)
 {
     m->n_steps += n;
-    if (m->n_steps >= m->look)
-        grammar_match_look(m);
+    if (m->n_steps >= m->check_at)
+        grammar_match_check(m);
 }
 bool grammar_match_large(const struct grammar_matcher *m);
 

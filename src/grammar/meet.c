@@ -23,7 +23,7 @@ struct meet {
 
     uint8_t class_of[256], sample[256];
     uint32_t n_classes;
-    /* of a class: as they stand, and behind a backslash */
+    /* of a class: as they stand, and after a backslash */
     struct grammar_set plain[256], letters[256];
 
     uint32_t *tuple; /* [n_states][n_parts] */
@@ -42,7 +42,7 @@ static bool failed(struct meet *m)
     return !grammar_g_ok(m->b);
 }
 
-/* ---- bytes that no part tells apart ---- */
+/* ---- bytes that are the same to all parts ---- */
 
 static void split_classes(struct meet *m)
 {
@@ -418,7 +418,7 @@ void grammar_f_meet_words(struct form_meeting *m, struct json_object *words, boo
     grammar_f_meet_take(m, &own, &err, p, inverse);
 }
 
-/* The characters that can be written in a string of f, by themselves or behind a backslash. */
+/* The characters that can be written in a string of f, by themselves or after a backslash. */
 static void put_chars(struct form_meeting *m, const struct grammar_form *f)
 {
     static const char escaped[] = "\"\\\b\f\n\r\t";

@@ -3,8 +3,8 @@
  * grammar_multiple - multiples of a decimal between bounds, digit by digit.
  *
  * Numbers are counted in units of the step's last decimal: N = number * 10^n_frac, of which the
- * step is a whole number.  A state is how many digits of N are left and what of it is told so far,
- * modulo the step.
+ * step is a whole number.  A state is how many digits of N are left and the remainder of those so
+ * far, modulo the step.
  */
 #include "grammar/form.h"
 
@@ -17,7 +17,7 @@ enum { MOST_DIGITS = 18, MOST_STATES = 1 << 14, FIRST_SLOTS = 1 << 6, NOWHERE = 
 enum { AT_LOW = 1, AT_HIGH = 2, AT_POINT = 4, AT_FIRST = 8 };
 
 struct state {
-    uint64_t told; /* what is told, with zeros for what is left, modulo the step */
+    uint64_t remainder; /* the digits so far, with zeros for those that are left, modulo the step */
     int32_t node;
     uint8_t n_left, at;
     bool used;
@@ -56,7 +56,7 @@ static int32_t either(struct multiples *m, int32_t x, int32_t y)
 }
 
 /* One of the bytes, then `next`. */
-static int32_t step_over(struct multiples *m, int first, int last, int32_t next)
+static int32_t step_on(struct multiples *m, int first, int last, int32_t next)
 {
     struct grammar_set set = {{0}};
     if (next == NOWHERE)
@@ -66,9 +66,9 @@ static int32_t step_over(struct multiples *m, int first, int last, int32_t next)
     return (int32_t)grammar_g_node(m->b, GRAMMAR_BYTES, (uint32_t)next, grammar_g_set(m->b, &set));
 }
 
-static int32_t state_at(struct multiples *m, int n_left, uint64_t told, int at);
+static int32_t state_at(struct multiples *m, int n_left, uint64_t remainder, int at);
 
-static int32_t digits(struct multiples *m, int n_left, uint64_t told, int at)
+static int32_t digits(struct multiples *m, int n_left, uint64_t remainder, int at)
 {
     int first = at & AT_LOW ? digit_of(m, m->low, n_left - 1) : 0;
     const int last = at & AT_HIGH ? digit_of(m, m->high, n_left - 1) : 9;
@@ -79,34 +79,35 @@ static int32_t digits(struct multiples *m, int n_left, uint64_t told, int at)
     int from = first;
     for (int d = first; d <= last && !m->too_many; d++) {
         const int next_at = (d == low ? at & AT_LOW : 0) | (d == last ? at & AT_HIGH : 0);
-        const int32_t next =
-            state_at(m, n_left - 1, (told + (uint64_t)d * m->power[n_left - 1]) % m->step, next_at);
+        const int32_t next = state_at(
+            m, n_left - 1, (remainder + (uint64_t)d * m->power[n_left - 1]) % m->step, next_at);
         if (next != same && d > first) {
-            all = either(m, all, step_over(m, '0' + from, '0' + d - 1, same));
+            all = either(m, all, step_on(m, '0' + from, '0' + d - 1, same));
             from = d;
         }
         same = next;
     }
-    return first > last ? NOWHERE : either(m, all, step_over(m, '0' + from, '0' + last, same));
+    return first > last ? NOWHERE : either(m, all, step_on(m, '0' + from, '0' + last, same));
 }
 
-static int32_t make_state(struct multiples *m, int n_left, uint64_t told, int at)
+static int32_t make_state(struct multiples *m, int n_left, uint64_t remainder, int at)
 {
-    const bool ends = n_left <= m->n_frac && !(at & AT_POINT) && !told &&
+    const bool ends = n_left <= m->n_frac && !(at & AT_POINT) && !remainder &&
                       !(at & AT_LOW && m->low % m->power[n_left]);
     const int32_t here = ends ? (int32_t)m->out : NOWHERE;
     if (!n_left)
         return here;
     if (n_left == m->n_frac && !(at & AT_POINT))
-        return either(m, here, step_over(m, '.', '.', state_at(m, n_left, told, at | AT_POINT)));
-    return either(m, here, digits(m, n_left, told, at));
+        return either(m, here, step_on(m, '.', '.', state_at(m, n_left, remainder, at | AT_POINT)));
+    return either(m, here, digits(m, n_left, remainder, at));
 }
 
-static struct state *find(struct multiples *m, int n_left, uint64_t told, int at)
+static struct state *find(struct multiples *m, int n_left, uint64_t remainder, int at)
 {
-    uint64_t h = (told * 64 + (uint64_t)n_left * 2 + (uint64_t)at * 1024) * 0x9E3779B97F4A7C15u;
+    uint64_t h =
+        (remainder * 64 + (uint64_t)n_left * 2 + (uint64_t)at * 1024) * 0x9E3779B97F4A7C15u;
     struct state *s = &m->slot[(h >> 32) & (m->n_slots - 1)];
-    while (s->used && (s->told != told || s->n_left != n_left || s->at != at))
+    while (s->used && (s->remainder != remainder || s->n_left != n_left || s->at != at))
         s = s == &m->slot[m->n_slots - 1] ? m->slot : s + 1;
     return s;
 }
@@ -125,27 +126,27 @@ static bool grow_slots(struct multiples *m)
     m->n_slots = n;
     for (size_t i = 0; i < old.n_slots; i++)
         if (old.slot[i].used)
-            *find(m, old.slot[i].n_left, old.slot[i].told, old.slot[i].at) = old.slot[i];
+            *find(m, old.slot[i].n_left, old.slot[i].remainder, old.slot[i].at) = old.slot[i];
     mem_free(old.slot);
     return true;
 }
 
-static int32_t state_at(struct multiples *m, int n_left, uint64_t told, int at)
+static int32_t state_at(struct multiples *m, int n_left, uint64_t remainder, int at)
 {
-    const uint64_t missing = told ? m->step - told : 0;
+    const uint64_t missing = remainder ? m->step - remainder : 0;
     if (m->too_many || missing >= m->power[n_left])
         return NOWHERE; /* no digits reach a multiple */
-    struct state *s = find(m, n_left, told, at);
+    struct state *s = find(m, n_left, remainder, at);
     if (s->used)
         return s->node;
     m->too_many = m->n_states++ >= MOST_STATES;
     if (!grammar_g_step(m->b, 16))
         return NOWHERE;
-    const int32_t node = make_state(m, n_left, told, at);
+    const int32_t node = make_state(m, n_left, remainder, at);
     if (2 * ++m->n_used > m->n_slots && !grow_slots(m))
         return NOWHERE;
-    s = find(m, n_left, told, at);
-    *s = (struct state){told, node, (uint8_t)n_left, (uint8_t)at, true};
+    s = find(m, n_left, remainder, at);
+    *s = (struct state){remainder, node, (uint8_t)n_left, (uint8_t)at, true};
     return node;
 }
 

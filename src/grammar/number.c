@@ -174,7 +174,7 @@ static bool take_one(char *s, int *n)
     return true;
 }
 
-/* ---- fractions: the digits behind the point, at least `some` ---- */
+/* ---- fractions: the digits after the point, at least `some` ---- */
 
 static struct grammar_piece frac_least(struct grammar_builder *b, const char *s, int n, bool above,
                                        int some, int left)

@@ -17,7 +17,7 @@ static void check_object(struct schema *s, struct json_object *v, const struct s
     if (required && !json_object_is_type(required, json_type_array))
         grammar_s_fail(s, INGLE_ARG, at, "'required' is no array");
     if (!grammar_g_ok(s->b))
-        return; /* json-c stops the program where it is asked for the length of another kind */
+        return; /* json-c aborts when it is asked for the length of another kind */
     const size_t n = (properties ? (size_t)json_object_object_length(properties) : 0) +
                      (required ? json_object_array_length(required) : 0);
     if (grammar_g_ok(s->b) && n > GRAMMAR_MAX_RULES)
@@ -142,7 +142,7 @@ static void add_listed_names(struct schema *s, struct schema_members *m, struct 
     m->open = false;
 }
 
-/* Whether the names of others are told by a list. */
+/* Whether the names of others come from a list. */
 static bool lists_names(struct json_object *names)
 {
     return json_member(names, "enum") || json_member(names, "const");
@@ -325,7 +325,7 @@ static uint32_t other_rule(struct schema *s, const struct schema_members *m,
 }
 
 /* Two chains of the members, last one first: a comma is due before those of `later`, which
- * stand behind at least one member.  rule [m->n]. */
+ * stand after at least one member.  rule [m->n]. */
 static struct grammar_piece chain_members(struct schema *s, const struct schema_members *m,
                                           const uint32_t *rule, uint32_t other)
 {

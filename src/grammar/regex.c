@@ -35,7 +35,7 @@ static void bad(struct regex *r, ingle_status st, const char *what)
                 (size_t)(r->at - r->text));
 }
 
-static bool looking_at(const struct regex *r, const char *s)
+static bool next_is(const struct regex *r, const char *s)
 {
     const size_t n = strlen(s);
     return (size_t)(r->end - r->at) >= n && memcmp(r->at, s, n) == 0;
@@ -107,7 +107,7 @@ static uint32_t read_unicode(struct regex *r)
             r->at++;
     } else {
         cp = read_hex(r, 4);
-        if (cp >= 0xD800 && cp <= 0xDBFF && looking_at(r, "\\u")) {
+        if (cp >= 0xD800 && cp <= 0xDBFF && next_is(r, "\\u")) {
             r->at += 2;
             const uint32_t low = read_hex(r, 4);
             cp = low >= 0xDC00 && low <= 0xDFFF ? 0x10000 + ((cp - 0xD800) << 10) + (low - 0xDC00)
@@ -169,7 +169,7 @@ static bool named_class(struct regex *r, char name, struct grammar_class *c)
     return true;
 }
 
-/* One character behind a backslash. */
+/* One character after a backslash. */
 static uint32_t read_escape(struct regex *r)
 {
     static const char from[] = "tnrfv0", to[] = "\t\n\r\f\v";
@@ -231,9 +231,9 @@ static struct part read_class(struct regex *r)
 {
     struct grammar_class c = {0};
     r->at++;
-    const bool inverse = looking_at(r, "^");
+    const bool inverse = next_is(r, "^");
     r->at += inverse;
-    while (grammar_g_ok(r->b) && !looking_at(r, "]")) {
+    while (grammar_g_ok(r->b) && !next_is(r, "]")) {
         uint32_t first, last;
         if (r->at == r->end) {
             bad(r, INGLE_ARG, "a class has no closing ]");
@@ -274,7 +274,7 @@ static struct part any_char(struct regex *r, bool lines)
 
 /* ---- structure ---- */
 
-/* Where alternatives stand: how deep; whether nothing is behind them but what they say themselves;
+/* Where alternatives stand: how deep; whether nothing is after them but what they say themselves;
  * and whether the text ends with them. */
 struct spot {
     int depth;
@@ -291,22 +291,21 @@ static struct part read_group(struct regex *r, struct spot at)
                        r->text, GRAMMAR_MAX_NESTING);
         return empty(r);
     }
-    if (looking_at(r, "(?=") || looking_at(r, "(?!") || looking_at(r, "(?<=") ||
-        looking_at(r, "(?<!")) {
+    if (next_is(r, "(?=") || next_is(r, "(?!") || next_is(r, "(?<=") || next_is(r, "(?<!")) {
         bad(r, INGLE_UNSUP,
-            looking_at(r, "(?<") ? "look-behind is not supported"
-                                 : "look-around inside of a group is not supported");
+            next_is(r, "(?<") ? "look-behind is not supported"
+                              : "look-around inside of a group is not supported");
         return empty(r);
     }
-    const bool named = looking_at(r, "(?<") || looking_at(r, "(?P<");
-    if (looking_at(r, "(?:")) {
+    const bool named = next_is(r, "(?<") || next_is(r, "(?P<");
+    if (next_is(r, "(?:")) {
         r->at += 3;
     } else if (named) {
         const char *close = memchr(r->at, '>', (size_t)(r->end - r->at));
         if (!close)
             bad(r, INGLE_ARG, "a group's name has no closing >");
         r->at = close ? close + 1 : r->end;
-    } else if (looking_at(r, "(?")) {
+    } else if (next_is(r, "(?")) {
         bad(r, INGLE_UNSUP, "(? with flags or conditions is not supported");
         return empty(r);
     } else {
@@ -314,7 +313,7 @@ static struct part read_group(struct regex *r, struct spot at)
     }
     at.depth++;
     const struct part x = read_alternatives(r, at);
-    if (grammar_g_ok(r->b) && !looking_at(r, ")"))
+    if (grammar_g_ok(r->b) && !next_is(r, ")"))
         bad(r, INGLE_ARG, "a group has no closing )");
     r->at += r->at < r->end;
     return x;
@@ -378,33 +377,33 @@ static bool read_quantifier(struct regex *r, uint32_t *min, uint32_t *max)
 {
     *min = 0;
     *max = GRAMMAR_INFINITE;
-    if (looking_at(r, "*")) {
+    if (next_is(r, "*")) {
         r->at++;
-    } else if (looking_at(r, "+")) {
+    } else if (next_is(r, "+")) {
         r->at++;
         *min = 1;
-    } else if (looking_at(r, "?")) {
+    } else if (next_is(r, "?")) {
         r->at++;
         *max = 1;
-    } else if (looking_at(r, "{")) {
+    } else if (next_is(r, "{")) {
         r->at++;
         bool ok = read_count(r, min);
         *max = *min;
-        if (looking_at(r, ",")) {
+        if (next_is(r, ",")) {
             r->at++;
             if (!read_count(r, max))
                 *max = GRAMMAR_INFINITE;
         }
-        ok = ok && looking_at(r, "}");
+        ok = ok && next_is(r, "}");
         if (!ok || *max < *min)
             bad(r, INGLE_ARG, "a repetition is not {m}, {m,} or {m,n}");
         r->at += r->at < r->end;
     } else {
         return false;
     }
-    if (looking_at(r, "+"))
+    if (next_is(r, "+"))
         bad(r, INGLE_UNSUP, "possessive quantifiers are not supported");
-    r->at += looking_at(r, "?"); /* lazy: the same texts */
+    r->at += next_is(r, "?"); /* lazy: the same texts */
     return true;
 }
 
@@ -424,7 +423,7 @@ static bool is_all(const struct regex *r, const char *start, bool whole)
 
 /* ---- look-ahead ---- */
 
-/* The end of what begins at p: the ) that closes it, or (alternatives) the | behind it, or the
+/* The end of what begins at p: the ) that closes it, or (alternatives) the | after it, or the
  * end. */
 static const char *skip_to(struct regex *r, const char *p, bool alternatives)
 {
@@ -449,9 +448,9 @@ static const char *skip_to(struct regex *r, const char *p, bool alternatives)
 
 static struct part read_all(struct regex *r, bool whole);
 
-static bool at_look_ahead(const struct regex *r)
+static bool at_lookahead(const struct regex *r)
 {
-    return looking_at(r, "(?=") || looking_at(r, "(?!");
+    return next_is(r, "(?=") || next_is(r, "(?!");
 }
 
 /* A part of the expression as a grammar of its own. */
@@ -472,7 +471,7 @@ static void gather(struct regex *r, struct form_meeting *m, const char *from, co
         grammar_f_meet_take(m, &own, &err, read_all(&part, whole).p, inverse);
 }
 
-/* Look-aheads and what is behind them, up to the end of the alternative: texts that fit the latter
+/* Look-aheads and what is after them, up to the end of the alternative: texts that fit the latter
  * and, from here on, each of the former. */
 static struct part read_ahead(struct regex *r, bool whole)
 {
@@ -484,7 +483,7 @@ static struct part read_ahead(struct regex *r, bool whole)
                        MOST_AHEAD);
         return (struct part){0};
     }
-    while (at_look_ahead(r) && grammar_g_ok(r->b)) {
+    while (at_lookahead(r) && grammar_g_ok(r->b)) {
         const bool inverse = r->at[2] == '!';
         const char *from = r->at + 3, *to = skip_to(r, from, false);
         if (to == r->end)
@@ -504,7 +503,7 @@ static struct part read_ahead(struct regex *r, bool whole)
  * look-aheads or ends of the text inside.  *ends: it is followed by one. */
 static bool is_last_group(struct regex *r, bool *ends)
 {
-    if (*r->at != '(' || at_look_ahead(r))
+    if (*r->at != '(' || at_lookahead(r))
         return false;
     const char *close = skip_to(r, r->at + 1, false), *next = close + (close < r->end);
     *ends = next < r->end && *next == '$';
@@ -546,7 +545,7 @@ static struct part read_element(struct regex *r, const struct spot *at)
 static struct part read_sequence(struct regex *r, const struct spot *at, bool *before, bool *behind)
 {
     struct part all = empty(r);
-    const bool begins = at->depth == 0 && looking_at(r, "^");
+    const bool begins = at->depth == 0 && next_is(r, "^");
     bool ends = at->whole || !at->last;
     r->at += begins;
     *before = at->depth == 0 && !begins && !at->whole && !r->here;
@@ -558,7 +557,7 @@ static struct part read_sequence(struct regex *r, const struct spot *at, bool *b
             ends = true;
             break;
         }
-        if (at->last && at_look_ahead(r)) {
+        if (at->last && at_lookahead(r)) {
             all = join(r, all, read_ahead(r, at->whole));
             ends = true;
         } else if (at->last && is_last_group(r, &closed)) {
@@ -574,7 +573,7 @@ static struct part read_sequence(struct regex *r, const struct spot *at, bool *b
     return all;
 }
 
-/* Alternatives with any text before or behind them have it in common: many words are as many
+/* Alternatives with any text before or after them have it in common: many words are as many
  * beginnings, not as many loops. */
 static struct part read_alternatives(struct regex *r, struct spot at)
 {
@@ -586,7 +585,7 @@ static struct part read_alternatives(struct regex *r, struct spot at)
         const int k = 2 * before + behind;
         kind[k] = there[k] ? either(r, kind[k], x) : x;
         there[k] = true;
-        more = looking_at(r, "|");
+        more = next_is(r, "|");
         r->at += more;
     }
     struct part all = {0};

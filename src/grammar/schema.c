@@ -378,7 +378,7 @@ struct json_object *grammar_s_values_of(struct schema *s, struct json_object *v,
     return grammar_g_ok(s->b) ? out : NULL;
 }
 
-/* Items each of which is another one of few values, in a rule of its own, whose counter tells which
+/* Items each of which is another one of few values, in a rule of its own, whose counter says which
  * were taken. */
 static struct grammar_piece unique_items(struct schema *s, struct json_object *values, uint32_t min,
                                          uint32_t max)

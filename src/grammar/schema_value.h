@@ -6,7 +6,7 @@
 
 #include "grammar/schema.h"
 
-/* Checks of values that a schema names: zeroed but for s and at. */
+/* Checks of values that a schema names: zeroed except for s and at. */
 struct schema_check {
     struct schema *s;
     const struct schema_path *at;

@@ -3,7 +3,7 @@
  * grammar_tools - tool calls in the form of a model family, as the parsers of parse_gemma4.c
  * and parse_deepseek4.c read them.
  *
- *   Gemma 4      <|tool_call>call:NAME{key:value,...}<tool_call|>, one behind the other
+ *   Gemma 4      <|tool_call>call:NAME{key:value,...}<tool_call|>, one after the other
  *   DeepSeek V4  <DSML tool_calls>, <DSML invoke name="NAME">, <DSML parameter name="KEY"
  *                string="true|false">VALUE</DSML parameter> ..., each on its line
  */
@@ -231,8 +231,8 @@ static struct json_object *parameters_schema(struct tools *t, struct json_object
     return o;
 }
 
-static ingle_status try_alone(const struct tools *t, struct json_object *tool, size_t i,
-                              struct err *why);
+static ingle_status try_single(const struct tools *t, struct json_object *tool, size_t i,
+                               struct err *why);
 
 /* {"type": "object"} in place of parameters that do not compile. */
 static struct json_object *any_arguments(struct tools *t, const char *name, const struct err *why)
@@ -247,7 +247,7 @@ static struct json_object *any_arguments(struct tools *t, const char *name, cons
     return o;
 }
 
-/* What is wrong with a request stays an error where the call is asked for. */
+/* What is wrong with a request stays an error where the call is requested. */
 static bool may_be_left(const struct tools *t, ingle_status st)
 {
     if (t->behind)
@@ -281,7 +281,7 @@ static bool add_tool(struct tools *t, struct json_object *tool, size_t i, struct
     struct json_object *v = json_member(function, "parameters");
     struct err why = {0};
     t->s.root = v;
-    if (t->lenient && may_be_left(t, try_alone(t, tool, i, &why)))
+    if (t->lenient && may_be_left(t, try_single(t, tool, i, &why)))
         v = any_arguments(t, word, &why);
     else
         v = parameters_schema(t, v, &at);
@@ -304,15 +304,15 @@ static void tools_init(struct tools *t, const struct tokenizer *vocab)
 
 /* Whether the call of one tool compiles by itself.  A tool that takes much work leaves some for the
  * others. */
-static ingle_status try_alone(const struct tools *t, struct json_object *tool, size_t i,
-                              struct err *why)
+static ingle_status try_single(const struct tools *t, struct json_object *tool, size_t i,
+                               struct err *why)
 {
     struct tools x = {.family = t->family, .behind = t->behind};
     struct grammar *g = NULL;
     struct grammar_work *w = t->work;
     struct grammar_work part = {.stop = w->stop, .arg = w->arg};
     const uint64_t most = w->max_steps ? w->max_steps : GRAMMAR_WORK_STEPS;
-    part.max_steps = (most - (w->n_steps < most ? w->n_steps : most)) / 8 + GRAMMAR_LOOK_STEPS;
+    part.max_steps = (most - (w->n_steps < most ? w->n_steps : most)) / 8 + GRAMMAR_CHECK_STEPS;
     if (grammar_g_begin(&x.b, &part, why))
         return INGLE_NOMEM;
     tools_init(&x, t->gemma.t);
@@ -434,7 +434,7 @@ static void hold_report(void *arg, ingle_report_level level, const char *kind, c
             (struct held_report){level, mem_strdup(kind), mem_strdup(subject), mem_strdup(text)};
 }
 
-static void tell_reports(struct held_reports *h, const struct report_sink *sink, bool really)
+static void pass_reports(struct held_reports *h, const struct report_sink *sink, bool really)
 {
     for (size_t i = 0; i < h->n; i++) {
         const struct held_report *r = &h->at[i];
@@ -447,8 +447,8 @@ static void tell_reports(struct held_reports *h, const struct report_sink *sink,
     h->n = 0;
 }
 
-/* Calls of how many tools are asked for, at most. */
-static size_t n_asked(struct json_object *o)
+/* Calls of how many tools are requested, at most. */
+static size_t n_tools_in(struct json_object *o)
 {
     struct json_object *choice = json_member(o, "choice"), *list = json_member(o, "tools");
     if (json_object_is_type(choice, json_type_string) &&
@@ -477,8 +477,8 @@ ingle_status grammar_tools(struct grammar **out, enum text_chat_family family,
     struct tools x = {
         .family = family, .sink = &hold, .behind = behind, .work = work ? work : &own};
     st = compile(out, &x, t, o, err);
-    tell_reports(&held, sink, !st);
-    if (st && may_be_left(&x, st) && (behind || n_asked(o) > 1)) {
+    pass_reports(&held, sink, !st);
+    if (st && may_be_left(&x, st) && (behind || n_tools_in(o) > 1)) {
         x.work->n_steps = x.work->n_bytes = 0;
         x = (struct tools){
             .family = family, .sink = sink, .behind = behind, .lenient = true, .work = x.work};

@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Bytes that grammars tell apart have a group of their own. */
+/* Bytes that grammars distinguish have a group of their own. */
 #define CONTROL 24
 #define SIGN    25
 const uint8_t grammar_g_group[256] = {
@@ -221,7 +221,7 @@ void grammar_vocab_free(struct grammar_vocab *v)
     mem_free(v);
 }
 
-/* Tokens on the way of the bytes through a trie, and whether tokens go on behind its end; those
+/* Tokens on the way of the bytes through a trie, and whether tokens go on after its end; those
  * beyond the second do not count. */
 static uint32_t on_the_way(const struct grammar_trie *t, const char *bytes, size_t n, bool open)
 {
@@ -238,7 +238,7 @@ static uint32_t on_the_way(const struct grammar_trie *t, const char *bytes, size
     return found + (open && at < end);
 }
 
-bool grammar_vocab_alone(const struct grammar_vocab *v, const char *bytes, size_t n, bool open)
+bool grammar_vocab_single(const struct grammar_vocab *v, const char *bytes, size_t n, bool open)
 {
     uint32_t found = 0;
     for (int k = 0; k < GRAMMAR_N_TRIES; k++)

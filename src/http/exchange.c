@@ -69,10 +69,10 @@ void http_own(struct http_exchange *x, void (*free_fn)(void *arg), void *arg)
 void http_tag(struct http_exchange *x, int tag) { x->tag = tag; }
 int http_get_tag(const struct http_exchange *x) { return x->tag; }
 
-void http_on_gone(struct http_exchange *x, void (*fn)(void *arg), void *arg)
+void http_on_close(struct http_exchange *x, void (*fn)(void *arg), void *arg)
 {
-    x->gone_fn = fn;
-    x->gone_arg = arg;
+    x->close_fn = fn;
+    x->close_arg = arg;
 }
 
 void http_on_room(struct http_exchange *x, void (*fn)(void *arg), void *arg)
@@ -161,7 +161,7 @@ static bool append(struct http_exchange *x, const void *bytes, size_t n)
 
 static bool start(struct http_exchange *x, int status, const char *content_type)
 {
-    if (x->state != HTTP_OPEN || x->gone)
+    if (x->state != HTTP_OPEN || x->closed)
         return false;
     x->status = status;
     x->content_type = content_type ? mem_strdup(content_type) : NULL;
@@ -176,7 +176,7 @@ static bool reserve(struct http_exchange *x, size_t n)
 {
     pthread_mutex_lock(&x->lock);
     struct http *h = x->http;
-    bool ok = h && !x->gone;
+    bool ok = h && !x->closed;
     if (ok) {
         size_t now = atomic_load(&h->replies_bytes);
         do
@@ -220,7 +220,7 @@ void http_reply(struct http_exchange *x, int status, const char *content_type, c
         x->whole = true;
         x->state = HTTP_ENDED;
         if (!append(x, bytes, n))
-            x->gone = true;
+            x->closed = true;
         h = queue(x);
     }
     pthread_mutex_unlock(&x->lock);
@@ -241,7 +241,7 @@ bool http_write(struct http_exchange *x, const void *bytes, size_t n)
 {
     struct http *h = NULL;
     pthread_mutex_lock(&x->lock);
-    bool ok = x->http && !x->gone && x->state == HTTP_STARTED;
+    bool ok = x->http && !x->closed && x->state == HTTP_STARTED;
     if (ok) {
         const size_t unread = http_exchange_unread(x);
         x->last_write = clock_now();
@@ -253,7 +253,7 @@ bool http_write(struct http_exchange *x, const void *bytes, size_t n)
         } else {
             ok = append(x, bytes, n);
         }
-        x->gone = !ok;
+        x->closed = !ok;
         h = queue(x);
     }
     pthread_mutex_unlock(&x->lock);
@@ -272,7 +272,7 @@ static void end_full(struct http_exchange *x)
 bool http_full(struct http_exchange *x)
 {
     pthread_mutex_lock(&x->lock);
-    const bool live = x->http && !x->gone && x->state == HTTP_STARTED;
+    const bool live = x->http && !x->closed && x->state == HTTP_STARTED;
     if (live && !x->full_since && http_exchange_unread(x) > x->http->o.ring_bytes) {
         x->full_since = x->full_mark = clock_now();
         x->n_taken = 0;
@@ -287,7 +287,7 @@ void http_end(struct http_exchange *x)
 {
     struct http *h = NULL;
     pthread_mutex_lock(&x->lock);
-    if (x->state == HTTP_STARTED && !x->gone) {
+    if (x->state == HTTP_STARTED && !x->closed) {
         end_full(x);
         x->state = HTTP_ENDED;
         x->full_mark = clock_now();
@@ -298,20 +298,20 @@ void http_end(struct http_exchange *x)
     signal_thread(h);
 }
 
-bool http_gone(struct http_exchange *x)
+bool http_is_closed(struct http_exchange *x)
 {
     pthread_mutex_lock(&x->lock);
-    const bool gone = x->gone || !x->http;
+    const bool closed = x->closed || !x->http;
     pthread_mutex_unlock(&x->lock);
-    return gone;
+    return closed;
 }
 
-enum http_ask http_ask(struct http_exchange *x)
+enum http_poll http_poll(struct http_exchange *x)
 {
-    enum http_ask answer = HTTP_WANTED;
+    enum http_poll answer = HTTP_WANTED;
     pthread_mutex_lock(&x->lock);
     const struct http *h = x->http;
-    if (!h || x->gone)
+    if (!h || x->closed)
         answer = HTTP_LEFT;
     else if (h->o.request_seconds > 0 &&
              (double)(clock_now() - x->arrived) > h->o.request_seconds * 1e9)
@@ -345,17 +345,17 @@ void http_exchange_return(struct http_exchange *x)
 
 /* ---- the I/O thread's side ---- */
 
-/* Tells the owner, once, and only of an answer that had not been finished. */
-static void tell_gone(struct http_exchange *x, bool was_ended)
+/* Notifies the owner, once, and only of an answer that had not been finished. */
+static void notify_closed(struct http_exchange *x, bool was_ended)
 {
-    if (x->gone_called)
+    if (x->close_called)
         return;
-    x->gone_called = true;
+    x->close_called = true;
     if (was_ended)
         return;
     atomic_fetch_add(&x->http->n_gone, 1);
-    if (x->gone_fn)
-        x->gone_fn(x->gone_arg);
+    if (x->close_fn)
+        x->close_fn(x->close_arg);
 }
 
 static void resume(struct http_exchange *x)
@@ -370,11 +370,11 @@ void http_exchange_drop(struct http_exchange *x)
 {
     pthread_mutex_lock(&x->lock);
     const bool was_ended = x->state == HTTP_ENDED;
-    x->gone = true;
+    x->closed = true;
     pthread_mutex_unlock(&x->lock);
     if (x->away)
         return; /* the rest when it comes back */
-    tell_gone(x, was_ended);
+    notify_closed(x, was_ended);
     /* libmicrohttpd sees the end of the connection in whatever it does with it. */
     shutdown(x->conn->fd, SHUT_RDWR);
     resume(x);
@@ -386,7 +386,7 @@ void http_exchange_attend(struct http_exchange *x)
         return;
     pthread_mutex_lock(&x->lock);
     const bool away = x->away && !x->returned;
-    const bool gone = x->gone || (x->conn->hung_up && x->away && x->state != HTTP_ENDED);
+    const bool closed = x->closed || (x->conn->hung_up && x->away && x->state != HTTP_ENDED);
     pthread_mutex_unlock(&x->lock);
     if (away)
         return;
@@ -395,14 +395,14 @@ void http_exchange_attend(struct http_exchange *x)
         http_request_forget_body(x);
     }
     x->away = false;
-    if (gone)
+    if (closed)
         http_exchange_drop(x);
     else
         resume(x);
 }
 
 /* The client takes too little; x's lock is held.  A writer that stops for it is kept waiting only
- * when it is full, any other one by all that lies there. */
+ * when it is full, any other one by all that is there. */
 static bool is_late(const struct http_exchange *x, uint64_t now)
 {
     const bool ended = x->state == HTTP_ENDED;
@@ -410,7 +410,7 @@ static bool is_late(const struct http_exchange *x, uint64_t now)
     const bool waits = x->answered && (ended || unread);
     const bool much = ended ? unread > x->http->o.ring_bytes / 2 : x->room_fn != NULL;
     const uint64_t since = much ? x->full_mark : x->last_drain;
-    /* The last bytes of a finished answer lie in buffers that nobody tells about. */
+    /* The last bytes of a finished answer are in buffers that have no notification. */
     const double limit = x->http->o.stall_seconds * (ended ? 3 : 1);
     if (waits && x->n_counted && unread && now < x->http->pressed_until && now > x->last_drain &&
         now - x->last_drain > PATIENCE_NS)
@@ -433,7 +433,7 @@ void http_exchange_tick(struct http_exchange *x, uint64_t now)
         http_exchange_drop(x);
         return;
     }
-    if (!x->silence_fn || !x->silence_ns || ended || full || !x->handled || x->gone_called)
+    if (!x->silence_fn || !x->silence_ns || ended || full || !x->handled || x->close_called)
         return;
     const uint64_t last = written > x->last_silence ? written : x->last_silence;
     if (now > last && now - last >= x->silence_ns) {
@@ -468,7 +468,7 @@ static ssize_t read_answer(void *arg, uint64_t at, char *to, size_t max)
     bool room = false;
     pthread_mutex_lock(&x->lock);
     const size_t unread = http_exchange_unread(x), n = unread < max ? unread : max;
-    if (x->gone) {
+    if (x->closed) {
         result = MHD_CONTENT_READER_END_WITH_ERROR;
     } else if (n) {
         memcpy(to, x->out + x->n_sent, n);
@@ -522,10 +522,10 @@ static struct MHD_Response *response(struct http_exchange *x)
 enum MHD_Result http_exchange_answer(struct http_exchange *x)
 {
     pthread_mutex_lock(&x->lock);
-    const bool gone = x->gone;
+    const bool closed = x->closed;
     const bool begun = x->state != HTTP_OPEN;
     pthread_mutex_unlock(&x->lock);
-    if (gone)
+    if (closed)
         return MHD_NO;
     if (!begun) {
         x->suspended = true;
@@ -544,14 +544,14 @@ enum MHD_Result http_exchange_answer(struct http_exchange *x)
     return ok;
 }
 
-void http_exchange_over(struct http_exchange *x)
+void http_exchange_finish(struct http_exchange *x)
 {
     struct http *h = x->http;
     pthread_mutex_lock(&x->lock);
     const bool was_ended = x->state == HTTP_ENDED;
-    x->gone = x->gone || !was_ended;
+    x->closed = x->closed || !was_ended;
     pthread_mutex_unlock(&x->lock);
-    tell_gone(x, was_ended);
+    notify_closed(x, was_ended);
     pthread_mutex_lock(&x->lock);
     end_full(x);
     atomic_fetch_sub(&h->replies_bytes, x->n_counted);
@@ -563,8 +563,8 @@ void http_exchange_over(struct http_exchange *x)
     pthread_mutex_unlock(&x->lock);
     atomic_fetch_sub(&h->bodies_bytes, x->n_body);
     x->n_body = 0;
-    if (x->tag && h->o.over)
-        h->o.over(h->o.arg, x->tag);
+    if (x->tag && h->o.finished)
+        h->o.finished(h->o.arg, x->tag);
     atomic_fetch_sub(&h->n_exchanges, 1);
     http_release(x);
 }

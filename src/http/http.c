@@ -233,7 +233,7 @@ static void hung_up(struct http *h, const struct epoll_event *e)
     struct http_conn *c = fd < h->n_by_fd ? h->by_fd[fd] : NULL;
     if (!c || c->generation != generation)
         return;
-    c->input_over = true;
+    c->input_ended = true;
     end_input(c);
     if (h->o.half_close_ok && !(e->events & (EPOLLHUP | EPOLLERR)))
         return;
@@ -250,8 +250,8 @@ static void hung_up(struct http *h, const struct epoll_event *e)
 
 /* ---- time ---- */
 
-/* The body is late: said without the library, which waits for the rest. */
-static void say_late(const struct http *h, const struct http_conn *c)
+/* The body is too slow: the error is sent without the library, which waits for the rest. */
+static void refuse_slow_body(const struct http *h, const struct http_conn *c)
 {
     if (!c->x || c->x->answered || h->o.tls_cert)
         return;
@@ -278,7 +278,7 @@ static void check_time(struct http *h, struct http_conn *c, uint64_t now)
     const double phase = (double)(now - c->since) / 1e9, quiet = (double)(now - c->last) / 1e9;
     const struct http_options *o = &h->o;
     bool late = false;
-    if (c->input_over)
+    if (c->input_ended)
         end_input(c);
     switch (c->phase) {
     case HTTP_HEADER:
@@ -300,13 +300,13 @@ static void check_time(struct http *h, struct http_conn *c, uint64_t now)
     if (c->phase != HTTP_IDLE)
         atomic_fetch_add(&h->n_timeouts, 1);
     if (c->phase == HTTP_BODY)
-        say_late(h, c);
+        refuse_slow_body(h, c);
     c->since = c->last = now;
     shutdown(c->fd, SHUT_RDWR);
 }
 
-/* A crowd has gone: the allocator keeps what it took, in holes between what is left, until it
- * is told. */
+/* Many connections were closed: the allocator keeps what it took, in holes between what is left,
+ * until it is told. */
 enum { CROWD = 32 };
 
 static void give_back(struct http *h)
@@ -324,15 +324,15 @@ static void give_back(struct http *h)
  * False: the rest comes in the next turn. */
 static bool check_times(struct http *h, uint64_t now)
 {
-    while (h->looked < h->n_by_fd) {
-        struct http_conn *c = h->by_fd[h->looked++];
+    while (h->checked < h->n_by_fd) {
+        struct http_conn *c = h->by_fd[h->checked++];
         if (!c)
             continue;
         check_time(h, c, now);
         if (clock_now() - now > TURN_NS)
             return false;
     }
-    h->looked = 0;
+    h->checked = 0;
     return true;
 }
 

@@ -7,20 +7,20 @@
  * not take long), else, or when http_takes_long() was said, on a thread for small bodies or on one
  * for large ones, so that no client waits for another one's megabytes. One that takes longer than a
  * second moves aside, so that others are read meanwhile.  It answers at once, or keeps the exchange
- * with http_hold() and lets another thread answer later.  A handler that computes asks http_ask()
+ * with http_hold() and lets another thread answer later.  A handler that computes asks http_poll()
  * now and then whether anybody still wants what it does.
  *
  * An answer is either whole (http_reply) or a stream (http_begin, http_write ..., http_end). These
  * calls may come from any thread, one at a time for one exchange, and never block: what the client
  * has not read yet waits in memory.  Whoever writes a stream stops when http_full() says so and
- * goes on when it is told that there is room again (http_on_room()): then the client may be as slow
+ * goes on when http_on_room() reports room again: then the client may be as slow
  * as it likes, but not slower than half of options.ring_bytes in stall_seconds while the stream is
  * full; one that is, is dropped.  So is a client of a stream whose writer stops for nobody, when it
  * takes nothing for stall_seconds.  When an answer has ended or is whole, half of ring_bytes must
  * be taken in three times that while more is left.
  *
- * The functions given to http_on_gone() and http_silence() are called on the I/O thread, never
- * after the exchange's memory is gone; http_own() ties the dialect's own memory to it.
+ * The functions given to http_on_close() and http_silence() are called on the I/O thread, never
+ * after the exchange's memory was freed; http_own() ties the dialect's own memory to it.
  */
 #ifndef INGLE_HTTP_HTTP_H
 #define INGLE_HTTP_HTTP_H
@@ -38,7 +38,7 @@ enum { HTTP_ID = 128 }; /* bytes of a client's own id for a request, at most */
 struct http_request {
     const char *method; /* "GET" */
     const char *path;   /* percent-decoded, query cut, one trailing slash stripped ("/" stays) */
-    const char *body;   /* [n_body] and a 0 behind it; inside the handler only */
+    const char *body;   /* [n_body] and a 0 after it; inside the handler only */
     size_t n_body;
     const char *user;   /* name of the API key that was used, "" */
     /* the client's x-request-id, if it is one of 1 to HTTP_ID visible characters, else
@@ -62,20 +62,20 @@ typedef void http_handler_fn(void *arg, struct http_exchange *x, const struct ht
 /* Adds a header to the answer, before http_reply() or http_begin().  Control characters in
  * the value become spaces. */
 void http_header(struct http_exchange *x, const char *name, const char *value);
-/* The whole answer.  bytes are copied.  Nothing happens if the client is gone.  Where so much waits
- * in whole answers that this one finds no room (options.replies_bytes), the client gets a 503
- * instead. */
+/* The whole answer.  bytes are copied.  Nothing happens if the client has disconnected.  Where so
+ * much waits in whole answers that this one finds no room (options.replies_bytes), the client gets
+ * a 503 instead. */
 void http_reply(struct http_exchange *x, int status, const char *content_type, const void *bytes,
                 size_t n);
 /* Starts a stream (chunked).  The headers go out with the first bytes or at once. */
 void http_begin(struct http_exchange *x, int status, const char *content_type);
-/* False when the client is gone or was dropped: nothing more will be sent. */
+/* False when the client has disconnected or was dropped: nothing more will be sent. */
 bool http_write(struct http_exchange *x, const void *bytes, size_t n);
 void http_end(struct http_exchange *x);
-/* Whether the client is gone (or was dropped). */
-bool http_gone(struct http_exchange *x);
+/* Whether the client has disconnected (or was dropped). */
+bool http_is_closed(struct http_exchange *x);
 /* After a write, by who has set http_on_room(): more than ring_bytes are unread, so no more
- * should come, until that function is called.  False as well when the client is gone. */
+ * should come, until that function is called.  False as well when the client has disconnected. */
 bool http_full(struct http_exchange *x);
 /* Bytes that were written and not sent yet. */
 size_t http_unread(struct http_exchange *x);
@@ -85,7 +85,7 @@ size_t http_unread(struct http_exchange *x);
 /* Called once on the I/O thread if the client leaves, or is dropped, before http_reply() or
  * http_end(); within 50 ms of the event, but not before the handler has returned.  Set it in
  * the handler. */
-void http_on_gone(struct http_exchange *x, void (*fn)(void *arg), void *arg);
+void http_on_close(struct http_exchange *x, void (*fn)(void *arg), void *arg);
 /* fn is called on the I/O thread after http_full() was true, when no more than half of ring_bytes
  * are unread; not any more when the answer has ended.  Set it in the handler. */
 void http_on_room(struct http_exchange *x, void (*fn)(void *arg), void *arg);
@@ -98,8 +98,8 @@ void http_hold(struct http_exchange *x);
 void http_release(struct http_exchange *x);
 /* Whether the answer is wanted: the client may have left, options.request_seconds may be over, or
  * the server may be ending.  Any thread. */
-enum http_ask { HTTP_WANTED, HTTP_LEFT, HTTP_LATE, HTTP_ENDING };
-enum http_ask http_ask(struct http_exchange *x);
+enum http_poll { HTTP_WANTED, HTTP_LEFT, HTTP_LATE, HTTP_ENDING };
+enum http_poll http_poll(struct http_exchange *x);
 /* When all of the request was there; clock_now().  From the handler on. */
 uint64_t http_arrived(const struct http_exchange *x);
 /* The handler is called on a thread for requests with bodies although there is none.  Inside
@@ -139,7 +139,7 @@ struct http_options {
     /* For the headers to arrive, between two pieces of the body, between two requests of a
      * connection, for the client to take what is there; 0: 10, 30, 60, 10 */
     double header_seconds, body_seconds, idle_seconds, stall_seconds;
-    /* from a request's arrival to the end of its answer, for http_ask(); 0: any */
+    /* from a request's arrival to the end of its answer, for http_poll(); 0: any */
     double request_seconds;
     bool half_close_ok;    /* a client that has ended its sending side has not left */
     /* Called when the headers are there, before the body is read (rq->body is NULL): answers
@@ -152,7 +152,7 @@ struct http_options {
     void (*refuse)(void *arg, struct http_exchange *x, const struct http_request *rq, int status,
                    const char *reason);
     /* An exchange whose tag is not 0 is over.  On the I/O thread; may be NULL. */
-    void (*over)(void *arg, int tag);
+    void (*finished)(void *arg, int tag);
     /* On the I/O thread, ten times a second while there are connections or exchanges, or while it
      * returns true; may be NULL. */
     bool (*tick)(void *arg);
@@ -181,7 +181,7 @@ void http_close_listener(struct http *h);
 /* Until every request has its answer, or clock_now() is `end`.  `connections`: until all of them
  * have ended, too, so that who came before http_close_listener() can still ask. */
 void http_wait(struct http *h, bool connections, uint64_t end);
-/* http_ask() says HTTP_ENDING from now on; requests that wait for their handler get a 503. */
+/* http_poll() says HTTP_ENDING from now on; requests that wait for their handler get a 503. */
 void http_hurry(struct http *h);
 /* No handler is called from now on; those that run have ended.  Requests get a 503. */
 void http_stop_handlers(struct http *h);

@@ -21,7 +21,7 @@ enum http_phase {
 /* A connection.  I/O thread only. */
 struct http_conn {
     int fd;
-    uint32_t generation; /* tells a descriptor's users apart in late events */
+    uint32_t generation; /* distinguishes a descriptor's users in events that arrive late */
     struct MHD_Connection *mhd;
     struct http_exchange *x; /* the request at hand, or NULL */
     enum http_phase phase;
@@ -30,7 +30,7 @@ struct http_conn {
     uint64_t step;        /* ... and when it had last brought a step of n_step bytes; ns */
     size_t n_step;
     size_t n_body;        /* bytes of this body, also dropped ones */
-    bool input_over;      /* the client has ended its sending side, or all */
+    bool input_ended;     /* the client has ended its sending side, or all */
     bool hung_up;         /* and is taken to have left */
     const char *uri;      /* [n_uri] as it came, while the head is looked at */
     size_t n_uri;
@@ -46,7 +46,7 @@ struct http_exchange {
     /* Sync: lock */
     struct http *http; /* NULL: over */
     enum { HTTP_OPEN, HTTP_STARTED, HTTP_ENDED } state;
-    bool gone, whole;
+    bool closed, whole;
     int status;
     char *content_type;
     struct str header; /* "name\0value\0" ... */
@@ -55,7 +55,7 @@ struct http_exchange {
     uint64_t last_write, last_drain; /* ns */
     uint64_t full_since; /* ns; 0: there is room */
     size_t n_counted;    /* of it in http->replies_bytes */
-    uint64_t full_mark;  /* ns; when it had taken enough, of late, ... */
+    uint64_t full_mark;  /* ns; when it had taken enough, recently, ... */
     size_t n_taken;      /* ... and what it has taken since */
 
     /* Sync: http->lock */
@@ -68,17 +68,17 @@ struct http_exchange {
     /* Sync: http->lock */
     struct http_exchange *next_away;
 
-    /* I/O thread only; what handlers set (tag, close, gone_fn to silence_ns) belongs to the
+    /* I/O thread only; what handlers set (tag, close, close_fn to silence_ns) belongs to the
      * handler's thread while it is away */
     bool away, takes_long;
     struct http_conn *conn; /* NULL: over */
-    bool suspended, answered, handled, gone_called, close;
+    bool suspended, answered, handled, close_called, close;
     int tag;
     int refused;         /* status, decided while the body arrives; 0: none */
     const char *reason;
     double retry_seconds; /* ... and when it may be tried again; 0: not said */
-    void (*gone_fn)(void *arg);
-    void *gone_arg;
+    void (*close_fn)(void *arg);
+    void *close_arg;
     void (*silence_fn)(void *arg);
     void *silence_arg;
     uint64_t silence_ns, last_silence;
@@ -112,7 +112,7 @@ struct http {
     atomic_bool stop, no_more, letting_go;
     struct http_conn **by_fd; /* [n_by_fd]; I/O thread only */
     size_t n_by_fd;
-    size_t looked;            /* of by_fd, in the round of tick() that goes on; 0: none does */
+    size_t checked; /* of by_fd, in the round of tick() that goes on; 0: none does */
     uint32_t generation;
     uint64_t id_seed, id_count;
     atomic_size_t bodies_bytes; /* written by the I/O thread alone */
@@ -121,7 +121,7 @@ struct http {
     atomic_size_t replies_bytes;
     atomic_uint_least64_t n_no_room;
     uint64_t pressed_until;     /* who reads nothing goes at once until then; I/O thread only */
-    atomic_bool no_room;        /* an answer has found no room of late */
+    atomic_bool no_room;        /* an answer has found no room recently */
     int64_t most_exchanges;     /* since memory was given back; I/O thread only */
     struct http_lane lane[2]; /* for small bodies, for large ones */
     pthread_mutex_t handling; /* while the I/O thread itself calls a handler */

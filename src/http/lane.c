@@ -3,13 +3,13 @@
  * Requests with a body are handled on threads of their own, one for small bodies and one for large
  * ones: reading, rendering and tokenising megabytes takes seconds, and the I/O thread has other
  * clients.  While a request is away the I/O thread leaves it and its connection alone; a client
- * that leaves meanwhile is noted, and its owner is told afterwards.
+ * that leaves meanwhile is noted, and its owner is notified afterwards.
  *
  * A request that has computed for ASIDE_NS while others wait keeps its thread, which stands back
  * and ends with it; the lane gets another one.  There are at most MOST_ASIDE such: then the lane
  * waits.
  *
- * What waits here is bounded by number and by bytes.  What one byte took of late says when those
+ * What waits here is bounded by number and by bytes.  What one byte took recently says when those
  * that are refused should try again.
  */
 #define _GNU_SOURCE /* gettid */
@@ -110,7 +110,7 @@ static void *worker_main(void *arg)
     for (struct http_exchange *x; (x = take(w)); http_release(x)) {
         const size_t n = x->n_body;
         const uint64_t began = clock_now();
-        if (!http_gone(x)) {
+        if (!http_is_closed(x)) {
             http_request_handle(x);
             if (n)
                 note(w->lane, n, (double)(clock_now() - began) * 1e-9);

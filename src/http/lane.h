@@ -31,7 +31,7 @@ struct http_lane {
     int n;                 /* requests that wait, */
     size_t n_bytes;        /* ... and their bodies */
     size_t n_done;         /* bytes of bodies that are over since memory was given back */
-    double byte_seconds;   /* what a byte takes, of late */
+    double byte_seconds;   /* what a byte takes, recently */
 };
 
 #endif

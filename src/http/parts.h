@@ -13,7 +13,7 @@ void http_unlink_unix(struct http *h);
 
 /* http_exchange.c */
 struct http_exchange *http_exchange_create(struct http *h, struct http_conn *c);
-/* The I/O thread looks after it: calls gone, resumes the connection. */
+/* The I/O thread handles it: calls http_on_close()'s function, resumes the connection. */
 void http_exchange_attend(struct http_exchange *x);
 /* The client is not there any more. */
 void http_exchange_drop(struct http_exchange *x);
@@ -24,7 +24,7 @@ void http_exchange_tick(struct http_exchange *x, uint64_t now);
 /* Queues the answer if it has begun, else suspends the connection. */
 enum MHD_Result http_exchange_answer(struct http_exchange *x);
 /* The connection is done with it; ends the connection's reference. */
-void http_exchange_over(struct http_exchange *x);
+void http_exchange_finish(struct http_exchange *x);
 size_t http_exchange_unread(const struct http_exchange *x);
 
 struct http_conn *http_conn_of(struct http *h, struct MHD_Connection *mhd);

@@ -73,8 +73,8 @@ static bool is_token(const char *s, size_t n)
     return n > 0;
 }
 
-static enum MHD_Result look_at_header(void *arg, enum MHD_ValueKind kind, const char *key,
-                                      size_t n_key, const char *value, size_t n_value)
+static enum MHD_Result check_header(void *arg, enum MHD_ValueKind kind, const char *key,
+                                    size_t n_key, const char *value, size_t n_value)
 {
     struct headers *h = arg;
     (void)kind;
@@ -93,7 +93,7 @@ static enum MHD_Result look_at_header(void *arg, enum MHD_ValueKind kind, const 
         h->bad_encoding |= !value || strcasecmp(value, "chunked") != 0;
     }
     /* The library ends names and values by zeros in the bytes that came, so a header begins
-     * two bytes (CR, LF) behind the value before it, and the head ends two behind the last;
+     * two bytes (CR, LF) after the value before it, and the head ends two after the last;
      * otherwise a zero, a bare line feed or a folded line stood between. */
     h->bad_layout |= !value || h->next != key;
     h->next = value ? value + n_value + 2 : key;
@@ -122,9 +122,10 @@ static size_t name_length(const char *host, size_t n)
 static bool names_other_host(const struct headers *h, const char *url)
 {
     size_t n;
-    const char *host = authority_of(url, &n), *told = h->host ? h->host : "";
+    const char *host = authority_of(url, &n), *asked_for = h->host ? h->host : "";
     n = host ? name_length(host, n) : 0;
-    return n && (name_length(told, strlen(told)) != n || strncasecmp(told, host, n) != 0);
+    return n &&
+           (name_length(asked_for, strlen(asked_for)) != n || strncasecmp(asked_for, host, n) != 0);
 }
 
 /* Why the request's head is refused, or NULL. */
@@ -135,7 +136,7 @@ static const char *head_fault(const struct http_conn *c, const char *version, co
         h.next = version + strlen(version) + 2;
     /* Of the words of the request's line each ends where the next begins, one byte between. */
     h.bad_layout = c->uri != method + strlen(method) + 1 || version != c->uri + c->n_uri + 1;
-    MHD_get_connection_values_n(c->mhd, MHD_HEADER_KIND, look_at_header, &h);
+    MHD_get_connection_values_n(c->mhd, MHD_HEADER_KIND, check_header, &h);
     const union MHD_ConnectionInfo *i =
         MHD_get_connection_info(c->mhd, MHD_CONNECTION_INFO_REQUEST_HEADER_SIZE);
     h.bad_layout |= !i || h.next + 2 != method + i->header_size;
@@ -316,7 +317,7 @@ void http_request_forget_body(struct http_exchange *x)
     x->n_body = x->cap_body = x->rq.n_body = 0;
 }
 
-static void refuse_later(struct http_exchange *x, int status, const char *reason, double retry)
+static void set_refusal(struct http_exchange *x, int status, const char *reason, double retry)
 {
     x->refused = status;
     x->reason = reason;
@@ -326,10 +327,10 @@ static void refuse_later(struct http_exchange *x, int status, const char *reason
 
 void http_request_give_way(struct http_exchange *x)
 {
-    refuse_later(x, 503,
-                 "the room for large requests (--limit bodies) was needed for another one; this "
-                 "one came slower, or its client had most of it",
-                 1);
+    set_refusal(x, 503,
+                "the room for large requests (--limit bodies) was needed for another one; this "
+                "one came slower, or its client had most of it",
+                1);
 }
 
 /* A piece earns time, so that a body is not slower than 16 KiB/s in any minute. */
@@ -353,11 +354,11 @@ static enum MHD_Result take_body(struct http_exchange *x, const char *data, size
         return c->n_body / 2 > h->o.body_bytes ? MHD_NO : MHD_YES;
     size_t want;
     if (c->n_body > h->o.body_bytes) {
-        refuse_later(x, 413, "the request's body is too large", 0);
+        set_refusal(x, 413, "the request's body is too large", 0);
     } else if (!http_room_take(x, n)) {
-        refuse_later(x, 503, "too many large requests at once (--limit bodies)", 1);
+        set_refusal(x, 503, "too many large requests at once (--limit bodies)", 1);
     } else if (!num_add(x->n_body, n + 1, &want) || !mem_grow(&x->body, &x->cap_body, want, 1)) {
-        refuse_later(x, 503, "out of memory for the request's body", 1);
+        set_refusal(x, 503, "out of memory for the request's body", 1);
     } else {
         memcpy(x->body + x->n_body, data, n);
         x->n_body += n;
@@ -374,9 +375,9 @@ void http_request_handle(struct http_exchange *x)
         refuse(x, x->refused, x->reason);
     else if (begun(x))
         return;
-    else if (atomic_load(&h->no_handlers) || http_ask(x) == HTTP_ENDING)
+    else if (atomic_load(&h->no_handlers) || http_poll(x) == HTTP_ENDING)
         refuse(x, 503, "the server is stopping");
-    else if (http_ask(x) == HTTP_LATE)
+    else if (http_poll(x) == HTTP_LATE)
         refuse(x, 504, "the time for this request is up (--limit request-seconds)");
     else
         h->o.handle(h->o.arg, x, &x->rq);
@@ -398,7 +399,7 @@ static bool call_handler(struct http_exchange *x)
         return false;
     x->away = false;
     if (answer == HTTP_LANE_FULL)
-        refuse_later(x, 429, "too many requests wait to be read (--limit reading)", retry);
+        set_refusal(x, 429, "too many requests wait to be read (--limit reading)", retry);
     pthread_mutex_lock(&h->handling);
     http_request_handle(x);
     pthread_mutex_unlock(&h->handling);
@@ -467,7 +468,7 @@ void http_request_completed(void *arg, struct MHD_Connection *mhd, void **mine,
     *mine = NULL;
     c->phase = HTTP_IDLE;
     c->since = c->last = clock_now();
-    http_exchange_over(x);
+    http_exchange_finish(x);
 }
 
 struct http_conn *http_conn_of(struct http *h, struct MHD_Connection *mhd)

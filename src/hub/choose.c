@@ -275,7 +275,7 @@ static ingle_status want_checkpoint(struct hub_list *l, bool *is, struct err *er
 /* ---- encoders of pictures and sound ---- */
 
 /* In the folder of the model, which is where they are looked for. */
-bool hub_is_beside(const char *path, const char *model)
+bool hub_same_folder(const char *path, const char *model)
 {
     const size_t n = (size_t)(str_last_name(model) - model);
     return (size_t)(str_last_name(path) - path) == n && strncmp(path, model, n) == 0;
@@ -284,7 +284,7 @@ bool hub_is_beside(const char *path, const char *model)
 static struct hub_file *find_mmproj(struct hub_list *l, const char *model, const char *code)
 {
     for (size_t i = 0; i < l->n; i++)
-        if (hub_is_mmproj(l->at[i].path) && hub_is_beside(l->at[i].path, model) &&
+        if (hub_is_mmproj(l->at[i].path) && hub_same_folder(l->at[i].path, model) &&
             (!code || has_code(l->at[i].path, code, false)))
             return &l->at[i];
     return NULL;

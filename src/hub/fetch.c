@@ -64,7 +64,7 @@ struct fetch {
 
 /* ---- what comes ---- */
 
-/* "bytes 5-9/10": whether it is what was asked for. */
+/* "bytes 5-9/10": whether it is what was requested. */
 static size_t on_header(char *bytes, size_t size, size_t n, void *arg)
 {
     static const char name[] = "content-range:";

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* have - what lies in the folder of the hub's files, and its removal. */
+/* have - what is in the folder of the hub's files, and its removal. */
 #define _GNU_SOURCE
 #include "hub/inner.h"
 
@@ -69,7 +69,8 @@ struct show {
     void *arg;
 };
 
-static void tell(const struct show *s, enum hub_have_kind kind, const char *path, uint64_t n_bytes)
+static void show_file(const struct show *s, enum hub_have_kind kind, const char *path,
+                      uint64_t n_bytes)
 {
     struct str name;
     const size_t n = path ? strlen(path) : 0;
@@ -91,7 +92,7 @@ static void tell(const struct show *s, enum hub_have_kind kind, const char *path
 }
 
 /* Each model once: its parts together. */
-static void tell_all(const struct show *s, struct hub_list *l)
+static void report_all(const struct show *s, struct hub_list *l)
 {
     uint64_t checkpoint = 0;
     bool weights = false;
@@ -99,7 +100,7 @@ static void tell_all(const struct show *s, struct hub_list *l)
         const struct hub_file *f = &l->at[i];
         uint64_t n = 0;
         if (str_ends_any_case(f->path, ".part")) {
-            tell(s, HUB_HAVE_PART, f->path, f->n_bytes);
+            show_file(s, HUB_HAVE_PART, f->path, f->n_bytes);
             continue;
         }
         if (!strchr(f->path, '/') && !str_ends_any_case(f->path, ".gguf") &&
@@ -116,15 +117,15 @@ static void tell_all(const struct show *s, struct hub_list *l)
                          hub_same_model(l->at[k].path, f->path)
                      ? l->at[k].n_bytes
                      : 0;
-        tell(s,
-             drafter_by_name(f->path) ? HUB_HAVE_DRAFTER
-             : hub_is_aside(f->path)  ? HUB_HAVE_OTHER
-             : whole                  ? HUB_HAVE_MODEL
-                                      : HUB_HAVE_PART,
-             f->path, whole ? n : f->n_bytes);
+        show_file(s,
+                  drafter_by_name(f->path) ? HUB_HAVE_DRAFTER
+                  : hub_is_aside(f->path)  ? HUB_HAVE_OTHER
+                  : whole                  ? HUB_HAVE_MODEL
+                                           : HUB_HAVE_PART,
+                  f->path, whole ? n : f->n_bytes);
     }
     if (weights)
-        tell(s, HUB_HAVE_CHECKPOINT, NULL, checkpoint);
+        show_file(s, HUB_HAVE_CHECKPOINT, NULL, checkpoint);
 }
 
 static ingle_status show_folder(const struct hub_options *o, const char *owner, const char *name,
@@ -147,7 +148,7 @@ static ingle_status show_folder(const struct hub_options *o, const char *owner, 
                            .fn = fn,
                            .arg = arg};
     if (!st)
-        tell_all(&s, &l);
+        report_all(&s, &l);
     hub_note_release(&note);
     hub_list_release(&l);
     mem_free(folder);
@@ -176,7 +177,7 @@ ingle_status hub_each(const struct hub_options *o, hub_have_fn *fn, void *arg, s
 
 /* ---- removal ---- */
 
-/* The folder of a file, if it lies below the folder of the hub's files. */
+/* The folder of a file, if it is below the folder of the hub's files. */
 static bool is_inside(const char *directory, const char *path)
 {
     char root[PATH_MAX], real[PATH_MAX], *up = mem_strdup(path),
@@ -341,7 +342,7 @@ static void mark_encoders(struct hub_list *l)
         if (!hub_is_mmproj(l->at[i].path) || l->at[i].wanted)
             continue;
         for (size_t k = 0; k < l->n; k++)
-            if (is_model(l->at[k].path) && hub_is_beside(l->at[i].path, l->at[k].path))
+            if (is_model(l->at[k].path) && hub_same_folder(l->at[i].path, l->at[k].path))
                 *(l->at[k].wanted ? &goes : &stays) = true;
         l->at[i].wanted = goes && !stays;
     }

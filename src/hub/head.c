@@ -116,7 +116,7 @@ static bool is_tensors(const char *path)
     return strlen(path) > 12 && strcasecmp(path + strlen(path) - 12, ".safetensors") == 0;
 }
 
-/* What is no header stays as long as it is: opening it tells why. */
+/* Bytes that are not a header keep their length: opening the file reports why. */
 static bool is_whole(const char *path, const struct str *s)
 {
     if (is_gguf(path))

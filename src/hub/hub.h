@@ -4,9 +4,10 @@
  * The hub lists the files of a repository (GET /api/models/OWNER/NAME/tree/REVISION) and gives them
  * in ranges (GET /OWNER/NAME/resolve/REVISION/PATH).  Which ones are wanted is decided by a code of
  * weights or a file's name (hub_choose()). A file is written beside its place as NAME.part, in
- * pieces that are fetched side by side; NAME.part.state tells which are there, so a later call goes
- * on.  It gets its name when its size and its SHA-256 are what the hub says; until then nothing
- * looks whole. The token goes to the hub alone: not to where it redirects, and into no message.
+ * pieces that are fetched side by side; NAME.part.state lists those that are there, so a later call
+ * goes on.  It gets its name when its size and its SHA-256 are what the hub says; until then
+ * nothing looks whole. The token goes to the hub alone: not to where it redirects, and into no
+ * message.
  *
  * Files go to DIRECTORY/OWNER/NAME/, those of another revision than main to
  * DIRECTORY/OWNER/NAME@REVISION/, those of a second hub to DIRECTORY/OWNER/NAME@REVISION@ADDRESS/.
@@ -72,7 +73,7 @@ struct hub_options {
     /* the hub is asked also for what is there, and what changed is fetched */
     bool update;
     /* what is there is returned, and a report says whether the hub has a newer one */
-    bool look;
+    bool check;
     bool drafter;          /* a drafter is wanted, not a model */
     const char *mmproj;    /* as hub_list.mmproj */
     bool hurry;            /* one try of a few seconds */
@@ -97,7 +98,7 @@ MUST_CHECK ingle_status hub_head(const char *name, const struct hub_options *o, 
                                  char **folder, struct err *err);
 void hub_head_drop(const char *folder);
 
-/* What lies in o->directory. */
+/* What is in o->directory. */
 enum hub_have_kind {
     HUB_HAVE_MODEL,
     HUB_HAVE_CHECKPOINT,
@@ -115,7 +116,7 @@ struct hub_have {
 typedef void hub_have_fn(void *arg, const struct hub_have *h);
 MUST_CHECK ingle_status hub_each(const struct hub_options *o, hub_have_fn *fn, void *arg,
                                  struct err *err);
-/* Removes the files of a model from o->directory, unless a process uses one of them or one lies
+/* Removes the files of a model from o->directory, unless a process uses one of them or one is
  * elsewhere.  ask: whether to go on; no is INGLE_CANCEL. */
 typedef bool hub_delete_fn(void *arg, const char *folder, size_t n_files, uint64_t n_bytes);
 MUST_CHECK ingle_status hub_delete(const char *name, const struct hub_options *o,

@@ -81,7 +81,7 @@ char *hub_cache_blob(const struct hub_options *o, const char *repository, const 
 MUST_CHECK ingle_status hub_want(struct hub_list *l, const char *first, struct err *err);
 bool hub_is_aside(const char *path); /* an encoder of images or sound, importance of columns */
 bool hub_is_mmproj(const char *path);
-bool hub_is_beside(const char *path, const char *model); /* in one folder */
+bool hub_same_folder(const char *path, const char *model); /* in one folder */
 bool hub_same_model(const char *a, const char *b); /* the same GGUF file, or parts of one */
 /* The drafter of this code, else the first one; NULL: there is none. */
 const char *hub_drafter(const struct hub_list *l, const char *code);

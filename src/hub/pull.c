@@ -567,7 +567,7 @@ static ingle_status fetch(struct pull *p, struct err *err)
 
 /* ---- what the hub has by now ---- */
 
-static void look(const struct pull *p)
+static void check(const struct pull *p)
 {
     struct hub_options o = p->o;
     struct hub_list l = {0};
@@ -623,8 +623,8 @@ static ingle_status pull(struct pull *p, struct err *err)
                        p->o.offline_by ? p->o.offline_by : "--offline");
     if (!p->o.update)
         st = find(p, err);
-    if (!st && p->path && p->o.look && !p->o.offline)
-        look(p);
+    if (!st && p->path && p->o.check && !p->o.offline)
+        check(p);
     if (st || p->path)
         return st;
     if (p->o.offline) {

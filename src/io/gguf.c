@@ -349,7 +349,7 @@ static ingle_status gguf_size(struct gguf *g, struct io_tensor *t, uint64_t span
 }
 
 /* Up to the alignment is padding.  More is a download that was resumed wrongly, or something else
- * behind the model. */
+ * after the model. */
 static ingle_status gguf_surplus(const struct gguf *g, uint64_t n)
 {
     return err_set(g->err, INGLE_FORMAT,

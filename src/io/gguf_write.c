@@ -33,7 +33,7 @@ struct placed {
     const char *name; /* owned by w->names */
     uint64_t ne[MAX_DIMS];
     uint32_t type, n_dims;
-    uint32_t part, asked; /* asked: by io_gguf_next_part() */
+    uint32_t part, begun; /* asked: by io_gguf_next_part() */
     uint64_t at, n_bytes; /* at: from the beginning of the part's data */
 };
 
@@ -53,7 +53,7 @@ struct io_gguf {
     size_t n_tensors, cap;
     uint64_t n_values;
     uint64_t most_bytes, most_tensors; /* of a part; 0: any */
-    uint32_t asked;                    /* parts that were begun by io_gguf_next_part() */
+    uint32_t begun;                    /* parts that were begun by io_gguf_next_part() */
     bool safe;                         /* safetensors */
     bool keep;                         /* ... and what an earlier call has written */
     uint64_t source;                   /* what the tensors' bytes come from */
@@ -131,7 +131,7 @@ void io_gguf_split(struct io_gguf *w, uint64_t most_bytes, uint64_t most_tensors
 
 void io_gguf_next_part(struct io_gguf *w)
 {
-    w->asked += w->asked < MAX_PARTS; /* one more than allowed is an error of io_gguf_begin() */
+    w->begun += w->begun < MAX_PARTS; /* one more than allowed is an error of io_gguf_begin() */
 }
 
 static void add_u32(struct str *s, uint32_t v)
@@ -326,7 +326,7 @@ ingle_status io_gguf_tensor(struct io_gguf *w, const char *name, uint32_t type, 
     *p = (struct placed){.name = io_meta_find(w->names, name)->key,
                          .type = type,
                          .n_dims = n_dims,
-                         .asked = w->asked,
+                         .begun = w->begun,
                          .n_bytes = n_bytes};
     memcpy(p->ne, ne, n_dims * sizeof *ne);
     return INGLE_OK;
@@ -349,8 +349,8 @@ static size_t place_tensors(struct io_gguf *w)
             (w->most_tensors && n >= w->most_tensors) ||
             (w->most_bytes &&
              p->n_bytes > w->most_bytes - (bytes < w->most_bytes ? bytes : w->most_bytes));
-        if (w->asked ? part != p->asked : n && full) {
-            part = w->asked ? p->asked : part + 1;
+        if (w->begun ? part != p->begun : n && full) {
+            part = w->begun ? p->begun : part + 1;
             n = 0;
             bytes = 0;
         }
@@ -359,7 +359,7 @@ static size_t place_tensors(struct io_gguf *w)
         bytes += padded(w, p->n_bytes);
         n++;
     }
-    return (w->asked ? w->asked : part) + 1;
+    return (w->begun ? w->begun : part) + 1;
 }
 
 /* "PREFIX-00001-of-00003.gguf" of "PREFIX.gguf", if there are several. */
@@ -379,7 +379,7 @@ static void part_path(const struct io_gguf *w, size_t i, size_t n_parts, struct 
 }
 
 /* All parts are looked at before the first is opened. */
-static ingle_status open_part(struct io_gguf *w, size_t i, bool only_look, struct err *err)
+static ingle_status open_part(struct io_gguf *w, size_t i, bool only_check, struct err *err)
 {
     struct str path;
     w->part[i].file.fd = -1;
@@ -389,8 +389,8 @@ static ingle_status open_part(struct io_gguf *w, size_t i, bool only_look, struc
     o.path = path.at;
     ingle_status s = !str_ok(&path)
                          ? err_set(err, INGLE_NOMEM, "%s: no memory to write it", w->path)
-                     : only_look ? output_check(&o, err)
-                                 : output_open(&w->part[i].file, &o, err);
+                     : only_check ? output_check(&o, err)
+                                  : output_open(&w->part[i].file, &o, err);
     str_release(&path);
     return s;
 }
@@ -644,7 +644,7 @@ ingle_status io_gguf_plan(struct io_gguf *w, const struct io_planned *planned, s
     struct part one = {.n_tensors = w->n_tensors};
     struct io_gguf whole = *w;
     struct str head;
-    whole.most_bytes = whole.most_tensors = whole.asked = 0;
+    whole.most_bytes = whole.most_tensors = whole.begun = 0;
     whole.part = &one;
     whole.n_parts = place_tensors(&whole);
     str_init(&head);
@@ -688,7 +688,7 @@ ingle_status io_gguf_begin(struct io_gguf *w, struct err *err)
         const struct placed *last =
             part->n_tensors ? &w->place[part->first + part->n_tensors - 1] : NULL;
         s = begin_part(w, i, NULL, err);
-        /* The whole length is known to be there, with the padding behind the last tensor. */
+        /* The whole length is known to be there, with the padding after the last tensor. */
         if (!s && last && last->at + last->n_bytes < part->n_data)
             s = file_new_write(&part->file, part->data + part->n_data - 1, zero, 1, err);
         else if (!s && !w->keep && part->n_data)

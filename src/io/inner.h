@@ -18,7 +18,7 @@ void io_arena_init(struct io_arena *a, size_t n_budget);
 void io_arena_release(struct io_arena *a);
 /* n bytes, 8-aligned; NULL on errors.  INGLE_LIMIT when the budget is spent. */
 MUST_CHECK ingle_status io_arena_take(struct io_arena *a, size_t n, void **out, struct err *err);
-/* A copy of n bytes with a 0 behind it. */
+/* A copy of n bytes with a 0 after it. */
 MUST_CHECK ingle_status io_arena_copy(struct io_arena *a, const char *s, size_t n, const char **out,
                                       struct err *err);
 
@@ -45,7 +45,7 @@ static inline uint64_t io_reader_left(const struct io_reader *r)
 MUST_CHECK ingle_status io_reader_take(struct io_reader *r, void *dst, size_t n, const char *what,
                                        struct err *err);
 
-/* meta.c: a value whose parts already lie in the arena is appended; io_meta_seal() sorts
+/* meta.c: a value whose parts already are in the arena is appended; io_meta_seal() sorts
  * and refuses duplicates. */
 struct io_arena *io_meta_arena(struct io_meta *m);
 MUST_CHECK ingle_status io_meta_append(struct io_meta *m, const struct io_value *v,
@@ -120,6 +120,6 @@ MUST_CHECK ingle_status io_shards_find(const char *dir, struct io_shards *out, s
 MUST_CHECK ingle_status io_part_other(const struct io_file *f, const struct io_part *p,
                                       struct err *err);
 /* io.c: who may do what with it, and how many names it has. */
-void io_part_look(struct io_part *p);
+void io_part_stat(struct io_part *p);
 bool io_is_lfs_pointer(const char *text, size_t n);
 #endif

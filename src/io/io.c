@@ -205,7 +205,7 @@ static uint64_t owner_of(const struct stat *st)
     return (uint64_t)st->st_uid << 32 | (uint64_t)st->st_gid;
 }
 
-void io_part_look(struct io_part *p)
+void io_part_stat(struct io_part *p)
 {
     struct stat st;
     if (fstat(p->fd, &st) != 0)

@@ -106,7 +106,7 @@ MUST_CHECK ingle_status io_open(struct io_file **out, const char *path,
                                 const struct report_sink *sink, struct err *err);
 /* By its name: a download that is not finished (".part", ".incomplete", ...). */
 bool io_is_unfinished_name(const char *path);
-/* A GGUF that lies in memory (borrowed until io_close); name is for messages. */
+/* A GGUF that is in memory (borrowed until io_close); name is for messages. */
 MUST_CHECK ingle_status io_open_memory(struct io_file **out, const char *name, const void *at,
                                        size_t n, const struct report_sink *sink, struct err *err);
 void io_close(struct io_file *f);
@@ -120,8 +120,8 @@ size_t io_n_tensors(const struct io_file *f);
 const struct io_tensor *io_tensor_at(const struct io_file *f, size_t i);
 const struct io_tensor *io_tensor_find(const struct io_file *f, const char *name);
 
-/* The files that it consists of (none: it lies in memory), and what tells one version of a
- * file from another, as it is now; false: it cannot be told. */
+/* The files that it consists of (none: it is in memory), and what distinguishes one version
+ * of a file from another, as it is now; false: that is not known. */
 size_t io_n_files(const struct io_file *f);
 struct io_stamp {
     uint64_t n_bytes, inode;

@@ -154,7 +154,7 @@ ingle_status io_meta_seal(struct io_meta *m, struct err *err)
     return s;
 }
 
-/* Puts v under key, whose parts lie in the arena already. */
+/* Puts v under key, whose parts are in the arena already. */
 static ingle_status meta_put(struct io_meta *m, const char *key, struct io_value v)
 {
     bool found;
@@ -239,7 +239,7 @@ ingle_status io_meta_set_bools(struct io_meta *m, const char *key, const bool *v
     return meta_set_array(m, key, a, v, sizeof *v);
 }
 
-/* Element i of an array as it lies in a file: the low bytes of *bits. */
+/* Element i of an array as it is stored in a file: the low bytes of *bits. */
 static bool array_bits(const struct io_value *a, size_t i, enum io_value_kind elem, uint64_t *bits)
 {
     if (!a || a->kind != IO_ARRAY || a->elem != elem || i >= a->n)

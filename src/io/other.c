@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* other - files that are no weights: told by how they begin, with what to do. */
+/* other - files that are not weights: recognised by how they begin, with what to do. */
 #define _DEFAULT_SOURCE
 #include "io/inner.h"
 #include "io/table.h"

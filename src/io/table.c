@@ -31,7 +31,7 @@ ingle_status io_part_add(struct io_file *f, const char *path, struct err *err)
     s = file_open(path, &p->fd, &p->n_bytes, err);
     if (s)
         return s;
-    io_part_look(p);
+    io_part_stat(p);
     s = io_part_other(f, p, err);
     if (s)
         return s;

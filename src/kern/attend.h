@@ -6,7 +6,7 @@
  *   keys    [128/16][width][16]: sixteen positions side by side, so that scores of sixteen
  *           positions are one vector and need no horizontal sum;
  *   values  [128][width].
- * Q8_0 blocks have their scales behind the codes: f16, one per 32 of width and position,
+ * Q8_0 blocks have their scales after the codes: f16, one per 32 of width and position,
  * keys [128/16][width/32][16], values [128][width/32].  A scale is max/127 rounded to f16,
  * a code x / scale rounded half to even within +-127; a group with a NaN or an infinity
  * becomes NaN, so that it is seen.
@@ -34,7 +34,7 @@
  *   with a sink, it joins as one more split whose maximum is the sink, sum 1, values 0
  *   out = A / L
  *
- * The recipe "attend-pairs" of fast numerics does the same but for its products: queries, keys,
+ * The recipe "attend-pairs" of fast numerics differs in its products: queries, keys,
  * weights p (not
  * their sums l) and values are rounded to bf16, and two dimensions of a score, or two positions 2 i
  * and 2 i + 1 of
@@ -55,7 +55,7 @@ struct kern_from_v;
 enum { KERN_PAGE = 128, KERN_SPLIT = 2048, KERN_ATTEND_BLOCK = 32 };
 
 /* FP8 and FP4 are for rows alone (kern/row.h); the ones before them are plain blocks of keys and
- * values, the ones behind them are for kern_attend_kernels.coded.  FP4, FROM_V and those behind it
+ * values, the ones after them are for kern_attend_kernels.coded.  FP4, FROM_V and those after it
  * have no names that stand alone. */
 enum kern_kv_codec {
     KERN_KV_F32, KERN_KV_F16, KERN_KV_BF16, KERN_KV_Q8_0, KERN_KV_FP8, KERN_KV_FP4,
@@ -79,7 +79,7 @@ bool kern_kv_by_name(const char *name, enum kern_kv_codec *c);
 size_t kern_kv_block_bytes(enum kern_kv_codec c, bool key, int64_t width);
 /* those that it can hold, for messages: "multiples of 32" */
 const char *kern_kv_widths(enum kern_kv_codec c);
-/* The names that can be asked for, for messages: "f32, f16, ...". */
+/* The names that can be requested, for messages: "f32, f16, ...". */
 extern const char kern_kv_names[];
 
 /* One attention task: n_rows consecutive positions pos0.. of one sequence, the n_heads
@@ -139,7 +139,7 @@ struct kern_attend_kernels {
     struct kern_attend_table exact, fast;
     const char *name, *fast_name;
     const char *recipe; /* of fast; NULL: there is none */
-    /* Every row of a task of which keys or values are behind the blocks in the list of codecs
+    /* Every row of a task of which keys or values are after the blocks in the list of codecs
      * (attend_coded.h): kern_kv_needs_coded(). */
     struct kern_attend_table coded;
     const char *coded_name;
@@ -152,7 +152,7 @@ bool kern_kv_needs_coded(enum kern_kv_codec k, enum kern_kv_codec v);
 /* Fills t with the fastest kernels for a mask of base/cpu.h. */
 void kern_attend_table_init(struct kern_attend_kernels *t, uint32_t cpu);
 
-/* Part of kern_self_test(): each operation of t against its plain twin. */
+/* Part of kern_self_test(): each operation of t against its plain version. */
 int kern_attend_self_test(struct kern_attend_kernels *t, uint32_t cpu,
                           const struct report_sink *sink);
 

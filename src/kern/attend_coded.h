@@ -15,7 +15,7 @@
  *           n4r     (a scale) f, f from 0 over groups, ascending: fmaf(norm, (float)dot, f)
  *           +rot    f from 0 over parts, ascending: fmaf((a scale) norm, (float)dot, f); each part
  *           of the query has its own a,
- *                   the dimensions behind the first part are multiplied by their weight before they
+ *                   the dimensions after the first part are multiplied by their weight before they
  *                   are turned
  *           FROM_V  scale times a sum of 16 partial sums (element k in sum k mod 16, fmaf,
  *           ascending; folded as in

@@ -10,14 +10,14 @@
 
 enum {
     ATTEND_LANES = 16,
-    ATTEND_PART = 256, /* positions of a part of a split */
-    ATTEND_QUANT = 32, /* width that shares a Q8_0 scale */
-    ATTEND_PANEL = 32, /* dimensions that a kernel may keep together in decoded values */
+    ATTEND_PART = 256,  /* positions of a part of a split */
+    ATTEND_QUANT = 32,  /* width that shares a Q8_0 scale */
+    ATTEND_PANEL = 32,  /* dimensions that a kernel may keep together in decoded values */
     ATTEND_GROUP = 192, /* pairs of row and head that share one pass over keys and values */
     /* Of attention to few positions: */
     SPARSE_GROUP = 192, /* pairs that share one pass over keys */
-    SPARSE_LIST = 400, /* positions that a tile of pairs collects, of which a page may bring 128 */
-    /* values that are kept as f32; odd, so that panels do not lie in the same lines of a cache */
+    SPARSE_LIST = 400,  /* positions that a tile of pairs collects, of which a page may bring 128 */
+    /* values that are kept as f32; odd, so that panels do not be in the same lines of a cache */
     SPARSE_ROWS = 417,
 };
 
@@ -35,7 +35,7 @@ static inline int64_t attend_first(const struct kern_attend *a, int64_t pos)
     return a->window && pos >= a->window ? pos - a->window + 1 : 0;
 }
 
-/* Behind the last one that it sees. */
+/* After the last one that it sees. */
 static inline int64_t attend_end(const struct kern_attend *a, int64_t pos)
 {
     return pos < a->through ? a->through : pos + 1;

@@ -29,7 +29,7 @@
     X(IQ4_XS, Q256, 4, 0, quant_nl4, 8, SUB8, 0)       \
     X(TQ2_0, Q256, 2, 1, NULL, 8, NONE, 0)
 
-/* Points: name, factor on the stored d, lines of a group, bytes behind them in a chunk. */
+/* Points: name, factor on the stored d, lines of a group, bytes after them in a chunk. */
 #define KERN_POINT_LIST(X)     \
     X(IQ2_XXS, 0.125f, 2, 64)  \
     X(IQ2_XS, 0.125f, 2, 320)  \
@@ -43,7 +43,7 @@
     X(IQ1_M, 0.125f)        \
     X(TQ1_0, 1.0f)
 
-/* What stands behind the codes of a chunk.
+/* What stands after the codes of a chunk.
  * Q32:  D halves d; DM halves d, m; E bytes (E8M0); E2 bytes (UE4M3) of both halves.
  * Q256: then halves d (and dmin if there are minimums); before them
  *       SUB8, SUB16: signed bytes for groups of 32 or 16; SUB8_MIN: bytes, then minimums;
@@ -60,12 +60,11 @@ enum {
     KERN_W8_CHUNK = 2176,
     KERN_F8_SCALES = 2048
 };
-/* Points: bytes of the lines of a group and of a chunk; what is behind the lines. */
+/* Points: bytes of the lines of a group and of a chunk; what is after the lines. */
 enum {
-#define X(id, factor, n_lines, n_behind)                     \
-    KERN_GROUP_##id = 64 * (n_lines),                        \
-    KERN_BEHIND_##id = 16 * KERN_GROUP_##id,                 \
-    KERN_CHUNK_##id = KERN_BEHIND_##id + (n_behind),
+#define X(id, factor, n_lines, n_after)                                                            \
+    KERN_GROUP_##id = 64 * (n_lines), KERN_BEHIND_##id = 16 * KERN_GROUP_##id,                     \
+    KERN_CHUNK_##id = KERN_BEHIND_##id + (n_after),
     KERN_POINT_LIST(X)
 #undef X
 };

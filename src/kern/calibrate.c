@@ -76,7 +76,7 @@ static int64_t time_of(struct calibration *c, kern_matmul_fn *fn)
 }
 
 /* The speed of b in hundredths of a's, each at its best: others only make times longer.  Fewer runs
- * tell apart what differs clearly. */
+ * separate what differs clearly. */
 static int compare(struct calibration *c, kern_matmul_fn *a, kern_matmul_fn *b)
 {
     int64_t ta = INT64_MAX / 128, tb = ta;

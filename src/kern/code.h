@@ -22,7 +22,7 @@
  *   IQ2_XXS, IQ3_XXS  words of 32 bits of 4 x 7 sign bits and the sub-scale in the top 4;
  *   IQ2_XS            bit 8 of the number in bit 0, seven signs above it;
  *   IQ2_S, IQ3_S      eight signs.
- * A chunk is 16 groups; behind their lines are, for each group, bytes of high bits of the numbers
+ * A chunk is 16 groups; after their lines are, for each group, bytes of high bits of the numbers
  * row by row (IQ2_S, IQ3_S) and of two sub-scales (IQ2_XS, IQ2_S; IQ3_S: for two groups); then
  * halves d [2][16].
  *

@@ -1,10 +1,10 @@
 /*
  * kern - the CPU kernels.
  *
- * One arithmetic: every kernel of an operation gives the same bits as its plain C twin in
+ * One arithmetic: every kernel of an operation gives the same bits as its plain C version in
  * ref/, for any batch, chunking and thread count.  Kernels are registered in one list per
  * operation (*.inc); the table is filled from the lists for a set of instruction bundles,
- * later lines win.  kern_self_test() compares each chosen kernel with its twin.
+ * later lines win.  kern_self_test() compares each chosen kernel with its plain version.
  *
  * NaN results are equal to each other whatever their payload.
  */
@@ -35,7 +35,7 @@ struct kern_table {
 /* Fills t with the fastest kernels that cpu allows; no I/O, no allocation. */
 void kern_table_init(struct kern_table *t, uint32_t cpu);
 
-/* Compares each kernel of t with its ref twin on small data (a few milliseconds); one that
+/* Compares each kernel of t with its ref version on small data (a few milliseconds); one that
  * differs is replaced by the next slower one and reported.  Returns how many differed. */
 int kern_self_test(struct kern_table *t, const struct report_sink *sink);
 

@@ -24,11 +24,11 @@
 #define KERN_AHEAD(needs, code, fn) kern_matmul_fn fn;
 #include "kern/ahead.inc"
 #undef KERN_AHEAD
-#define KERN_FAST_LAW(recipe, fn) kern_matmul_fn fn;
+#define KERN_FAST_REF(recipe, fn)          kern_matmul_fn fn;
 #define KERN_FAST(needs, recipe, code, fn) kern_matmul_fn fn;
 #include "kern/fast.inc"
 #undef KERN_FAST
-#undef KERN_FAST_LAW
+#undef KERN_FAST_REF
 
 /* Zeros of which no cache holds a line; at and n_bytes are multiples of 64. */
 void kern_cold_zeros_avx2(uint8_t *at, size_t n_bytes);

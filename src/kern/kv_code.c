@@ -94,7 +94,7 @@ void kern_kv_turn_back(enum kern_kv_codec c, float *x, int64_t width)
 /* To nearest, half to even, |x| <= 127. */
 static int8_t rounded(float x)
 {
-    const float big = 12582912.0f; /* 1.5 * 2^23: what is behind the point falls off */
+    const float big = 12582912.0f; /* 1.5 * 2^23: what is after the point falls off */
     return (int8_t)(int)((x + big) - big);
 }
 
@@ -228,7 +228,7 @@ void kern_kv_decode(enum kern_kv_codec c, const uint16_t *norm, const int8_t *co
 
 /* ---- blocks of 128 positions ---- */
 
-/* The byte of a q8r block, and of an n4r block with *high telling which half of it. */
+/* The byte of a q8r block, and of an n4r block with *high for the half of it. */
 static int64_t byte_q8r(bool key, int64_t width, int64_t slot, int64_t k)
 {
     return key ? ((slot / 16 * (width / 4) + k / 4) * 16 + slot % 16) * 4 + k % 4

@@ -30,7 +30,7 @@
  *          weight of a query's
  *          dimensions is multiplied.
  *
- * In a block of 128 positions (kern/attend.h), with scales or norms f16 [groups][128] behind the
+ * In a block of 128 positions (kern/attend.h), with scales or norms f16 [groups][128] after the
  * codes:
  *   q8r    keys [128/16][width/4][16][4], codes + 128; values [128/4][width][4], codes;
  *   n4r    keys [128/16][groups][group/8][16][4], values [128/32][4][width][4]; a byte has two

@@ -16,7 +16,7 @@ struct kern_row {
     int64_t width, tail;
 };
 
-/* One query against n keys that lie side by side, kern_row_bytes() each. */
+/* One query against n keys that are side by side, kern_row_bytes() each. */
 struct kern_scores {
     struct kern_row form;
     const void *keys;
@@ -24,7 +24,7 @@ struct kern_scores {
     const void *q;       /* f32 [n_heads][width]; for FP4 keys what kern_query4() makes of that */
     const float *weight; /* f32 [n_heads] */
     int64_t n_heads;
-    const void *next;    /* keys that will be asked for next and may be fetched, or NULL */
+    const void *next; /* keys that will be requested next and may be fetched, or NULL */
     int64_t n_next;
 };
 
@@ -70,7 +70,7 @@ struct kern_latent_table {
 void kern_latent_table_init(struct kern_latent_table *t, uint32_t cpu);
 
 struct report_sink;
-/* Part of kern_self_test(): each operation of t against its plain twin. */
+/* Part of kern_self_test(): each operation of t against its plain version. */
 int kern_latent_self_test(struct kern_latent_table *t, uint32_t cpu,
                           const struct report_sink *sink);
 

@@ -14,7 +14,7 @@
 
 struct report_sink;
 
-/* Scalar twins, usable anywhere.  Error at most 1 ulp for exp, 3 ulp for tanh and sigmoid
+/* Scalar versions, usable anywhere.  Error at most 1 ulp for exp, 3 ulp for tanh and sigmoid
  * and 4 ulp for softplus; below x = -87 exp is 0, and never subnormal (so is what is made of
  * it); correct limits for infinities, NaN stays NaN. */
 float kern_exp(float x);
@@ -55,7 +55,7 @@ struct kern_math_table {
 /* Fills t with the fastest kernels for a mask of base/cpu.h. */
 void kern_math_table_init(struct kern_math_table *t, uint32_t cpu);
 
-/* Part of kern_self_test(): each operation of t against its plain twin. */
+/* Part of kern_self_test(): each operation of t against its plain version. */
 int kern_math_self_test(struct kern_math_table *t, uint32_t cpu, const struct report_sink *sink);
 
 /* cos and sin of pos * inv_freq in double, rounded once to f32: cs [n_pairs][2]. */

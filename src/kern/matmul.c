@@ -48,7 +48,7 @@ static void list_ahead(struct kern_matmul_table *t, uint32_t cpu, const uint32_t
 static void list_fast(struct kern_matmul_table *t, uint32_t cpu)
 {
     (void)t, (void)cpu;
-#define KERN_FAST_LAW(recipe, fn)
+#define KERN_FAST_REF(recipe, fn)
 #define KERN_FAST(needs, recipe_, code, fn)    \
     if (((needs) & ~cpu) == 0) {               \
         t->fast[KERN_CODE_##code] = fn;        \
@@ -57,7 +57,7 @@ static void list_fast(struct kern_matmul_table *t, uint32_t cpu)
     }
 #include "kern/fast.inc"
 #undef KERN_FAST
-#undef KERN_FAST_LAW
+#undef KERN_FAST_REF
 }
 
 void kern_matmul_table_init(struct kern_matmul_table *t, uint32_t cpu)

@@ -132,14 +132,14 @@ struct kern_act {
     uint8_t *tiles;
 };
 
-/* Bytes of the memory behind q (a multiple of 64); 0 for F32. */
+/* Bytes of the memory after q (a multiple of 64); 0 for F32. */
 size_t kern_act_bytes(enum kern_act_kind kind, int64_t n, int64_t k);
 /* Where k begins in a prepared row: a multiple of the group; not of F32. */
 size_t kern_act_offset(enum kern_act_kind kind, int64_t k);
 /* Points a's members into mem (64-byte aligned). */
 void kern_act_init(struct kern_act *a, enum kern_act_kind kind, int64_t n, int64_t k,
                    const float *x, int64_t stride, void *mem);
-/* Bytes of the memory behind tiles (64-byte aligned). */
+/* Bytes of the memory after tiles (64-byte aligned). */
 size_t kern_act_tiles_bytes(enum kern_act_kind kind, int64_t n, int64_t k);
 /* Where rows begin there from a multiple of KERN_TILES_ROWS on. */
 size_t kern_act_tiles_at(enum kern_act_kind kind, int64_t row);
@@ -218,7 +218,7 @@ static inline bool kern_matmul_tiles(const struct kern_matmul_table *t, const st
 
 /* The fastest kernels that cpu allows. */
 void kern_matmul_table_init(struct kern_matmul_table *t, uint32_t cpu);
-/* Part of kern_self_test(): each product and quantiser of t against its plain twin. */
+/* Part of kern_self_test(): each product and quantiser of t against its plain version. */
 struct report_sink;
 int kern_matmul_self_test(struct kern_matmul_table *t, uint32_t cpu,
                           const struct report_sink *sink);

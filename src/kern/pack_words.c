@@ -360,7 +360,7 @@ static ATTR_INLINE void pack(const struct kern_matrix *m, int64_t p, const uint8
         const int at = (int)(k / 32 % n);
         if (!at && k + (int64_t)32 * n > m->in)
             memset(chunk, 0, chunk_bytes);
-        else if (!at) /* what is behind the scales */
+        else if (!at) /* what is after the scales */
             memset(chunk + chunk_bytes - LINE, 0, LINE);
         fn(chunk, at, stored, row_bytes);
     }

@@ -1,5 +1,5 @@
 /*
- * poly - the constants behind exp, tanh and softplus, shared by scalar and vector code so
+ * poly - the constants of exp, tanh and softplus, shared by scalar and vector code so
  * that both take the same steps.  The operations on them are spelled out once in poly_fn.h;
  * every vector version repeats those, in that order.
  */

@@ -24,7 +24,7 @@
  *   rest    of the others, for each query head: m = maximum of their m, l = 0, acc = 0; in
  *   ascending page: w = l_i exp(m_i - m),
  *           l += w, acc = fmaf(w, mean_i, acc)
- *   out     attention (attend.h, attend_coded.h) to the chosen pages as if they stood one behind
+ *   out     attention (attend.h, attend_coded.h) to the chosen pages as if they stood one after
  *   the other in ascending order,
  *           with the rest as one more split, the last
  *

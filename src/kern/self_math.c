@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* self_math - the start-up comparison of the chosen math kernels with their plain twins. */
+/* self_math - the start-up comparison of the chosen math kernels with their plain versions. */
 #include "base/cpu.h"
 #include "base/report.h"
 #include "kern/math.h"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The start-up comparison of the chosen product kernels with their plain twins. */
+/* The start-up comparison of the chosen product kernels with their plain versions. */
 #include "kern/kernels.h"
 
 #include "base/cpu.h"
@@ -32,11 +32,11 @@ static const struct law {
     const char *recipe;
     kern_matmul_fn *fn;
 } laws[] = {
-#define KERN_FAST_LAW(recipe, fn) {recipe, fn},
+#define KERN_FAST_REF(recipe, fn) {recipe, fn},
 #define KERN_FAST(needs, recipe, code, fn)
 #include "kern/fast.inc"
 #undef KERN_FAST
-#undef KERN_FAST_LAW
+#undef KERN_FAST_REF
 };
 
 /* Rows that fill a tile, and some more. */
@@ -72,7 +72,7 @@ static kern_matmul_fn *twin(uint32_t code)
     return NULL;
 }
 
-static kern_act_fn *act_twin(enum kern_act_kind kind)
+static kern_act_fn *plain_act(enum kern_act_kind kind)
 {
     for (size_t i = 0; i < sizeof quantisers / sizeof *quantisers; i++)
         if (quantisers[i].kind == kind)
@@ -85,13 +85,13 @@ static void compute(struct data *d, const struct kern_matrix *w, enum kern_act_k
                     kern_matmul_fn *law, struct kern_act *a)
 {
     kern_act_init(a, kind, ROWS, IN, d->x, IN, d->act);
-    if (act_twin(kind))
-        act_twin(kind)(a, 0, ROWS);
+    if (plain_act(kind))
+        plain_act(kind)(a, 0, ROWS);
     const struct kern_matmul m = {w, a, NULL, ROWS, d->want, OUT};
     law(&m, 0, w->n_panels);
 }
 
-/* row: NULL: as they lie */
+/* row: NULL: as they are */
 static bool rows_same(struct data *d, const struct kern_matrix *w, const struct kern_act *a,
                       const int32_t *row, int64_t n, kern_matmul_fn *fn)
 {
@@ -133,7 +133,7 @@ static bool act_same(struct data *d, enum kern_act_kind kind, kern_act_fn *fn)
 {
     struct kern_act a;
     kern_act_init(&a, kind, FEW, IN, d->x, IN, d->act);
-    act_twin(kind)(&a, 0, FEW);
+    plain_act(kind)(&a, 0, FEW);
     a.q = d->other_act;
     fn(&a, 0, FEW);
     for (int64_t r = 0; r < FEW; r++)

@@ -90,7 +90,7 @@ struct kern_sparse_table {
     /* The whole task. */
     void (*rows)(const struct kern_sparse_task *t, void *scratch);
     /* M and theta of each pair: f32 [n_rows][n_heads][2]. */
-    void (*look)(const struct kern_sparse_task *t, float *first, void *scratch);
+    void (*select)(const struct kern_sparse_task *t, float *first, void *scratch);
     /* One split into state (rows that see nothing of it: sum 0). */
     void (*split)(const struct kern_sparse_task *t, int64_t split, const float *first, float *state,
                   void *scratch);
@@ -110,7 +110,7 @@ size_t kern_sparse_scratch(const struct kern_attend *a);
 
 /* Fills t with the fastest kernels for a mask of base/cpu.h. */
 void kern_sparse_table_init(struct kern_sparse_kernels *t, uint32_t cpu);
-/* Part of kern_self_test(): against the plain twin. */
+/* Part of kern_self_test(): against the plain version. */
 int kern_sparse_self_test(struct kern_sparse_kernels *t, uint32_t cpu,
                           const struct report_sink *sink);
 

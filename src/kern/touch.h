@@ -1,7 +1,7 @@
 /*
- * touch - what a call of a kernel reads and writes, told to the sanitizer (base/touch.h) before the
- * call: vector kernels are built without one, so that they are compiled once, and kerncheck sees
- * what they do inside of these ranges.  Where a kernel reads only some of a block, this tells of
+ * touch - what a call of a kernel reads and writes, shown to the sanitizer (base/touch.h) before
+ * the call: vector kernels are built without one, so that they are compiled once, and kerncheck
+ * sees what they do inside of these ranges.  Where a kernel reads only some of a block, this names
  * the block.
  */
 #ifndef INGLE_KERN_TOUCH_H
@@ -167,8 +167,8 @@ static inline void kern_touch_sparse(const struct kern_sparse_task *t, void *scr
     touch_write(scratch, kern_sparse_scratch(&t->attend));
 }
 
-static inline void kern_touch_sparse_look(const struct kern_sparse_task *t, float *first,
-                                          void *scratch)
+static inline void kern_touch_sparse_select(const struct kern_sparse_task *t, float *first,
+                                            void *scratch)
 {
     kern_touch_queries(&t->attend);
     kern_touch_out(first, t->attend.n_rows * t->attend.n_heads * 2);

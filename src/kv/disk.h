@@ -1,5 +1,5 @@
 /*
- * disk - keys and values beyond memory: complete pages that lie in a file.
+ * disk - keys and values beyond memory: complete pages that are in a file.
  *
  * Of groups that keep everything one may have a disk: that of layers with heads of keys and values
  * (kv_disk_group()).  A page of it that is complete (all of its positions have been written and
@@ -7,7 +7,7 @@
  * same order; so which ones are in memory does not change from step to step: the first page and the
  * newest ones stay, of the others as many as fit, by lowest index.  When room is needed, the page
  * of the highest index leaves, those of no timeline first.  It comes back when it is to be written
- * again (behind a rewind), or when there is room again, by lowest index, a few before each step;
+ * again (after a rewind), or when there is room again, by lowest index, a few before each step;
  * its place on disk stays its own then.
  *
  * Pages on disk are read by head: attention over a head of a stream wants all blocks of that head,
@@ -42,7 +42,7 @@ struct kv_disk_options {
     uint64_t stall_ns;     /* a read or write that takes longer fails (2 MiB each); 0: 30 s */
 };
 
-/* The group of a spec whose pages may lie on disk; -1: there is none (rows instead of heads,
+/* The group of a spec whose pages may be on disk; -1: there is none (rows instead of heads,
  * windows alone). */
 int64_t kv_disk_group(const struct kv_spec *s);
 /* Memory that is needed beside pages for timelines of so many tokens: two heads' blocks of all
@@ -73,7 +73,7 @@ uint64_t kv_disk_step_bytes(const struct kv_spec *s, int64_t n_tokens, int64_t p
 
 /* ---- steps ---- */
 
-/* A step of this kind (0 or 1) begins: heads will be asked for as in the last one of the kind. */
+/* A step of this kind (0 or 1) begins: heads will be requested as in the last one of the kind. */
 enum { KV_DISK_STEP, KV_DISK_ROUND, KV_DISK_KINDS };
 void kv_disk_begin(struct kv_pool *p, int kind);
 /* Before a step: pages of a timeline on disk come back while there is room, a few at a time. */
@@ -118,7 +118,7 @@ bool kv_disk_has(const struct kv_pool *p, uint32_t group);
 bool kv_disk_spill(struct kv_pool *p, bool idle);
 /* Of n pages (some NULL) those of the lowest index come back, as far as there is room. */
 void kv_disk_recall(struct kv_pool *p, struct kv_page *const *page, int64_t n);
-/* Bytes that kv_disk_spill() can give, but for pages that eviction gives. */
+/* Bytes that kv_disk_spill() can give, except for pages that eviction gives. */
 uint64_t kv_disk_can_spill(const struct kv_pool *p);
 /* Page `index` of a timeline is complete / is to be written again (it is in memory, and nobody
  * else's). */

@@ -13,7 +13,7 @@ struct kv_unit {
     uint32_t stream, head;
     size_t at, n_bytes;  /* in a page */
     size_t step;         /* n_bytes, a multiple of 4,096 */
-    uint64_t first;      /* in the file: that of slot 0; that of slot i is i * step behind it */
+    uint64_t first;      /* in the file: that of slot 0; that of slot i is i * step after it */
     size_t kept_at;      /* in kv_disk.kept_at */
 };
 
@@ -37,7 +37,7 @@ struct kv_block {
 
 enum { KV_STAGES = 2, KV_DISK_UNITS = 65536, KV_DISK_ALIGN = 4096 };
 /* Why a block is not there, beside errno. */
-enum { KV_FILE_ENDS = -1, KV_FILE_DAMAGED = -2, KV_FILE_LATE = -3 };
+enum { KV_FILE_ENDS = -1, KV_FILE_DAMAGED = -2, KV_FILE_TIMEOUT = -3 };
 
 /* When a thread last asked the system for something; given_up: of such a time, somebody has waited
  * for too long. */
@@ -52,7 +52,7 @@ struct kv_thread {
 };
 
 /* ASKED: page, slot and writes are the thread's. */
-enum kv_lane_state { KV_LANE_FREE, KV_LANE_TAKEN, KV_LANE_ASKED, KV_LANE_DONE };
+enum kv_lane_state { KV_LANE_FREE, KV_LANE_TAKEN, KV_LANE_REQUESTED, KV_LANE_DONE };
 
 /* The thread that writes pages and reads whole ones. */
 struct kv_lane {
@@ -69,8 +69,8 @@ struct kv_lane {
 };
 enum kv_stage_state { KV_STAGE_EMPTY, KV_STAGE_WAITS, KV_STAGE_READS, KV_STAGE_DONE };
 
-/* The blocks of a unit in memory.  Between WAITS and DONE it is the reading thread's, but for its
- * state. */
+/* The blocks of a unit in memory.  Between WAITS and DONE it is the reading thread's, except for
+ * its state. */
 struct kv_stage {
     uint32_t unit;
     int32_t n;
@@ -108,7 +108,8 @@ struct kv_disk {
     struct kv_page **leaves; /* [cap_leaves]: pages that may leave memory */
     int32_t n_leaves, cap_leaves;
     uint64_t try_at;      /* writes failed: no other one before this time */
-    struct kv_disk_counts counts; /* the engine thread's, but for what the reading thread counts: */
+    struct kv_disk_counts
+        counts; /* the engine thread's, except for what the reading thread counts: */
     uint64_t read_bytes, read_ns, failed_reads; /* Sync: lock */
     /* held while a page's memory goes, and by who copies it on another thread */
     pthread_mutex_t moves;

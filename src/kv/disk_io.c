@@ -108,7 +108,7 @@ const char *kv_disk_why(int why, char *room, size_t n)
 {
     static const char *const text[] = {[-KV_FILE_ENDS] = "the file ends",
                                        [-KV_FILE_DAMAGED] = "damaged: another checksum",
-                                       [-KV_FILE_LATE] = "the disk does not answer"};
+                                       [-KV_FILE_TIMEOUT] = "the disk does not answer"};
     if (why < 0)
         snprintf(room, n, "%s", text[-why]);
     else
@@ -124,9 +124,9 @@ static void *run(void *arg)
     struct kv_lane *l = &d->lane;
     pthread_mutex_lock(&l->lock);
     for (;;) {
-        while (l->state != KV_LANE_ASKED && !l->stop)
+        while (l->state != KV_LANE_REQUESTED && !l->stop)
             pthread_cond_wait(&l->work, &l->lock);
-        if (l->state != KV_LANE_ASKED)
+        if (l->state != KV_LANE_REQUESTED)
             break;
         pthread_mutex_unlock(&l->lock);
         const int why =
@@ -150,7 +150,7 @@ static bool lane_take(struct kv_disk *d)
     uint64_t waited = 0;
     pthread_mutex_lock(&l->lock);
     while (l->state != KV_LANE_FREE &&
-           (l->state != KV_LANE_ASKED || !kv_pulse_late(d, &l->pulse, waited)))
+           (l->state != KV_LANE_REQUESTED || !kv_pulse_timed_out(d, &l->pulse, waited)))
         waited += kv_disk_wait(&l->news, &l->lock);
     const bool ok = l->state == KV_LANE_FREE;
     if (ok)
@@ -167,7 +167,7 @@ static void lane_give(struct kv_lane *l)
     pthread_mutex_unlock(&l->lock);
 }
 
-/* Whoever has the lane has a page written or read.  KV_FILE_LATE: it does not answer, and is not
+/* Whoever has the lane has a page written or read.  KV_FILE_TIMEOUT: it does not answer, and is not
  * the caller's any more. */
 static int lane_run(struct kv_disk *d, bool writes, int32_t slot)
 {
@@ -176,13 +176,13 @@ static int lane_run(struct kv_disk *d, bool writes, int32_t slot)
     pthread_mutex_lock(&l->lock);
     l->writes = writes;
     l->slot = slot;
-    l->state = KV_LANE_ASKED;
+    l->state = KV_LANE_REQUESTED;
     atomic_store(&l->pulse.since, clock_now());
     pthread_cond_signal(&l->work);
-    while (l->state != KV_LANE_DONE && !kv_pulse_late(d, &l->pulse, waited))
+    while (l->state != KV_LANE_DONE && !kv_pulse_timed_out(d, &l->pulse, waited))
         waited += kv_disk_wait(&l->news, &l->lock);
     l->left = l->state != KV_LANE_DONE;
-    const int why = l->left ? KV_FILE_LATE : l->why;
+    const int why = l->left ? KV_FILE_TIMEOUT : l->why;
     pthread_mutex_unlock(&l->lock);
     return why;
 }
@@ -190,10 +190,10 @@ static int lane_run(struct kv_disk *d, bool writes, int32_t slot)
 int kv_disk_write_page(struct kv_disk *d, int32_t slot, const void *bytes)
 {
     if (!lane_take(d))
-        return KV_FILE_LATE;
+        return KV_FILE_TIMEOUT;
     memcpy(d->lane.page, bytes, d->lane.page_bytes);
     const int why = lane_run(d, true, slot);
-    if (why != KV_FILE_LATE)
+    if (why != KV_FILE_TIMEOUT)
         lane_give(&d->lane);
     return why;
 }
@@ -201,11 +201,11 @@ int kv_disk_write_page(struct kv_disk *d, int32_t slot, const void *bytes)
 int kv_disk_read_page(struct kv_disk *d, int32_t slot, void *to)
 {
     if (!lane_take(d))
-        return KV_FILE_LATE;
+        return KV_FILE_TIMEOUT;
     const int why = lane_run(d, false, slot);
     if (!why)
         memcpy(to, d->lane.page, d->lane.page_bytes);
-    if (why != KV_FILE_LATE)
+    if (why != KV_FILE_TIMEOUT)
         lane_give(&d->lane);
     return why;
 }
@@ -214,14 +214,14 @@ bool kv_disk_lane_answers(struct kv_disk *d)
 {
     struct kv_lane *l = &d->lane;
     pthread_mutex_lock(&l->lock);
-    const bool late = l->state == KV_LANE_ASKED && kv_pulse_late(d, &l->pulse, 0);
+    const bool late = l->state == KV_LANE_REQUESTED && kv_pulse_timed_out(d, &l->pulse, 0);
     pthread_mutex_unlock(&l->lock);
     return !late;
 }
 
 /* ---- waiting ---- */
 
-bool kv_pulse_late(const struct kv_disk *d, struct kv_pulse *p, uint64_t waited_ns)
+bool kv_pulse_timed_out(const struct kv_disk *d, struct kv_pulse *p, uint64_t waited_ns)
 {
     const uint64_t since = atomic_load(&p->since), now = clock_now();
     if (waited_ns >= d->stall_ns && now > since && now - since >= d->stall_ns)
@@ -307,7 +307,7 @@ void kv_disk_thread_ends(struct kv_disk *d, struct kv_thread *t)
 }
 
 /* With the lock: a thread that has ended, or there is none. */
-static bool is_over(const struct kv_thread *t)
+static bool is_done(const struct kv_thread *t)
 {
     return !t->runs || t->ended;
 }
@@ -322,12 +322,12 @@ bool kv_disk_end(struct kv_disk *d)
     pthread_mutex_lock(&d->lock);
     d->stop = true;
     pthread_cond_signal(&d->work);
-    while ((!is_over(&d->thread) || !is_over(&d->lane.thread)) && clock_now() < until)
+    while ((!is_done(&d->thread) || !is_done(&d->lane.thread)) && clock_now() < until)
         (void)kv_disk_wait(&d->done, &d->lock);
     struct kv_thread *const all[] = {&d->thread, &d->lane.thread};
-    bool over = true;
+    bool all_done = true;
     for (int i = 0; i < 2; i++) {
-        over &= is_over(all[i]);
+        all_done &= is_done(all[i]);
         if (all[i]->runs && !all[i]->ended)
             pthread_detach(all[i]->id);
         else if (all[i]->runs)
@@ -335,7 +335,7 @@ bool kv_disk_end(struct kv_disk *d)
     }
     d->closed = true;
     pthread_mutex_unlock(&d->lock);
-    if (over)
+    if (all_done)
         destroy(d);
-    return over;
+    return all_done;
 }

@@ -11,7 +11,7 @@
 #include <xxhash.h>
 
 struct gap {
-    int64_t at;    /* the first index behind it */
+    int64_t at;    /* the first index after it */
     int64_t shift; /* positions that are left out before that, in all */
 };
 static_assert(sizeof(struct gap) == 16 && offsetof(struct gap, shift) == 8,
@@ -112,7 +112,7 @@ void kv_gaps_unref(struct kv_gaps *g)
         mem_free(g);
 }
 
-/* Gaps of which the index behind them (or its position) is at most `at`. */
+/* Gaps of which the index after them (or its position) is at most `at`. */
 static int64_t gaps_until(const struct kv_gaps *g, int64_t at, bool positions)
 {
     int64_t low = 0, high = g->n;

@@ -21,7 +21,7 @@ enum { RUN_BYTES = 2 << 20 }; /* read, then compared with its checksums */
 
 /* ---- the thread ---- */
 
-/* How many blocks from i on lie one behind the other, and are read at once. */
+/* How many blocks from i on are one after the other, and are read at once. */
 static int32_t run_of(const struct kv_stage *s, const struct kv_unit *u, int32_t i)
 {
     const int32_t most = (int32_t)num_max(1, (int64_t)(RUN_BYTES / u->step));
@@ -227,7 +227,7 @@ static bool is_used(const struct kv_disk *d, const struct kv_stage *s)
 }
 
 /* With the lock: has the wanted blocks of a unit read into a stage that nobody has. */
-static void ask(struct kv_disk *d, struct kv_stage *s, uint32_t unit, int32_t n)
+static void request(struct kv_disk *d, struct kv_stage *s, uint32_t unit, int32_t n)
 {
     s->unit = unit;
     s->n = n;
@@ -251,7 +251,7 @@ static ingle_status wait_for(struct kv_disk *d, uint64_t *waited, const atomic_b
     bool reads = false;
     for (int i = 0; i < KV_STAGES; i++)
         reads |= d->stage[i].state == KV_STAGE_READS;
-    if (!reads || !kv_pulse_late(d, &d->pulse, *waited))
+    if (!reads || !kv_pulse_timed_out(d, &d->pulse, *waited))
         return INGLE_OK;
     d->failed_reads++;
     return err_set(err, INGLE_IO, "%s: cannot read keys and values: no read has ended for %.3g s",
@@ -279,7 +279,7 @@ static ingle_status stage_for(struct kv_disk *d, uint32_t unit, int32_t n, struc
     while (to->state == KV_STAGE_READS && !st)
         st = wait_for(d, waited, cancel, err);
     if (!st) {
-        ask(d, to, unit, n);
+        request(d, to, unit, n);
         *out = to;
     }
     return st;
@@ -293,7 +293,7 @@ static void read_ahead(struct kv_disk *d, const struct kv_stage *now, uint32_t u
         if (s == now || is_used(d, s) || s->state == KV_STAGE_READS)
             continue;
         if (!holds(d, s, unit, n) && !holds(d, now, unit, n))
-            ask(d, s, unit, n);
+            request(d, s, unit, n);
         return;
     }
 }

@@ -6,7 +6,7 @@
  * restore is attached pages, eviction is whole pages.  References are counted; a shared
  * page is never written (extend copies the partly filled last page if it is shared).
  *
- * A window group needs only the last `window` positions.  Its pages behind the window
+ * A window group needs only the last `window` positions.  Its pages before the window
  * (less KV_REWIND positions, so that a live session can always step back that far) go back
  * to the pool as the timeline grows, except those that a restore point holds.
  *
@@ -102,8 +102,8 @@ struct kv_stream {
     size_t head_bytes; /* from one head's key block to the next one's */
     size_t v_at;       /* from a head's key block to its value block */
     size_t n_bytes;    /* of all of it */
-    bool own;          /* it lies in the own part of its pages: kv_spec_set_own() */
-    /* it lies in the host's part, and who has the own parts keeps a copy of it */
+    bool own;          /* it is in the own part of its pages: kv_spec_set_own() */
+    /* it is in the host's part, and who has the own parts keeps a copy of it */
     bool twin;
 };
 
@@ -142,7 +142,7 @@ void kv_spec_set_own(struct kv_spec *s);
 /* The same where other processes have the streams that are own (stage/stage.h): own parts have the
  * layout of whole pages. */
 void kv_spec_set_away(struct kv_spec *s);
-/* Where a stream begins in the part of a page that it lies in. */
+/* Where a stream begins in the part of a page that it is in. */
 static inline size_t kv_stream_at(const struct kv_spec *s, const struct kv_stream *st)
 {
     return st->own ? st->at - s->group[st->group].own_at : st->at;
@@ -158,7 +158,7 @@ MUST_CHECK bool kv_plan_bytes(const struct kv_spec *s, int64_t n_tokens, int64_t
 MUST_CHECK bool kv_plan_parts(const struct kv_spec *s, int64_t n_tokens, int64_t n_step,
                               uint64_t *out, uint64_t *windows);
 
-/* Bytes of pages of a restore point at n_tokens that shares none with others, but for those of
+/* Bytes of pages of a restore point at n_tokens that shares none with others, except for those of
  * groups that keep everything: its windows, and its last page.  False: no such number. */
 MUST_CHECK bool kv_point_bytes(const struct kv_spec *s, int64_t n_tokens, uint64_t *out);
 
@@ -220,12 +220,12 @@ MUST_CHECK ingle_status kv_pool_create(struct kv_pool **out, const struct kv_spe
                                        struct err *err);
 /* For memory that is taken from now on: it is spread over nodes (borrowed until kv_pool_free(), or
  * NULL), and stays in memory (mlock; the first refusal is reported and ends it).  by_split: large
- * pages that keep everything lie on one node each, KERN_SPLIT positions after KERN_SPLIT positions
+ * pages that keep everything are on one node each, KERN_SPLIT positions after KERN_SPLIT positions
  * in turn, as attention and an indexer share them out; the first of these, and all others, have the
  * system's pages in turn. */
 void kv_pool_memory(struct kv_pool *p, const struct numa_nodes *nodes, bool by_split, bool lock);
 /*
- * Pages have two parts.  Streams that are own (kv_stream) lie in memory that a device has for
+ * Pages have two parts.  Streams that are own (kv_stream) are in memory that a device has for
  * itself, the others in the host's, at kv_stream_at().  The host's part is a
  * whole page all the same: files are written from there and read to there, so what is own is
  * fetched before a page is saved, and put where it belongs when a restored one gets its timeline.
@@ -247,7 +247,7 @@ void kv_pool_own(struct kv_pool *p, const struct kv_memory *m);
  * spec's streams are own no more); else those that are taken from now on have one. */
 void kv_pool_lose_own(struct kv_pool *p, bool for_good);
 bool kv_timeline_is_lost(const struct kv_timeline *t);
-/* All timelines and the tree must be gone. */
+/* All timelines and the tree must have been freed. */
 void kv_pool_free(struct kv_pool *p);
 
 struct kv_pool_counts {
@@ -279,7 +279,7 @@ void kv_pool_lend(struct kv_pool *p, struct kv_lender *l);
 /* Where its tokens stand: index i of a timeline is the i-th token that is kept, its position the
  * place that it has in the whole text (rotations and windows are by position, pages and lengths by
  * index).  NULL: nothing is left out.  Immutable and counted. */
-/* position [n], ascending, from 0 on; tokens behind them go on from the last one.  *out NULL: there
+/* position [n], ascending, from 0 on; tokens after them go on from the last one.  *out NULL: there
  * are no gaps. */
 MUST_CHECK ingle_status kv_gaps_create(struct kv_gaps **out, const int32_t *position, int64_t n,
                                        struct err *err);
@@ -291,14 +291,14 @@ MUST_CHECK ingle_status kv_gaps_read(struct kv_gaps **out, const void *from, siz
                                      struct err *err);
 void kv_gaps_unref(struct kv_gaps *g);
 int64_t kv_gaps_position(const struct kv_gaps *g, int64_t index);
-/* The first index that stands at this position or behind it. */
+/* The first index that stands at this position or after it. */
 int64_t kv_gaps_index(const struct kv_gaps *g, int64_t position);
 int64_t kv_gaps_skipped(const struct kv_gaps *g); /* positions that are left out, in all */
 /* So many tokens stand at the same positions in both. */
 int64_t kv_gaps_same(const struct kv_gaps *a, const struct kv_gaps *b);
 /* NULL: timelines of such a model can have gaps; else why they cannot. */
 const char *kv_gaps_refuse(const struct kv_spec *s);
-/* What keeps prefixes that reach behind the first gap from those of other positions. */
+/* What keeps prefixes that reach after the first gap from those of other positions. */
 struct kv_shorten kv_gaps_shorten(const struct kv_gaps *g);
 
 /* ---- timelines ---- */
@@ -309,7 +309,7 @@ MUST_CHECK ingle_status kv_timeline_create(struct kv_timeline **out, struct kv_p
                                            int64_t max_tokens, struct err *err);
 void kv_timeline_free(struct kv_timeline *t);
 int64_t kv_timeline_length(const struct kv_timeline *t);
-/* What a guest keeps of positions [from, length) is there; from > 0 behind a restore from a file
+/* What a guest keeps of positions [from, length) is there; from > 0 after a restore from a file
  * without it. */
 int64_t kv_timeline_from(const struct kv_timeline *t);
 
@@ -331,14 +331,14 @@ void kv_timeline_commit(struct kv_timeline *t, int64_t n);
  * KV_MARKS of them count), where a group's steps write their ends alone.  n = 0: none. */
 void kv_timeline_mark(struct kv_timeline *t, const int64_t *at, int n);
 /* dst becomes src's first `length` tokens, which may be some that were written and are not
- * committed yet; pages are shared, and may hold rows behind the length.  False: pages of a window
+ * committed yet; pages are shared, and may hold rows after the length.  False: pages of a window
  * are not there (dst is empty then). */
 MUST_CHECK bool kv_timeline_view(struct kv_timeline *dst, struct kv_timeline *src, int64_t length);
 
 /* page[i] is the memory of positions [128 i, 128 (i + 1)) of a group, NULL where it has
  * fallen away, was never there or is on disk alone (disk.h).  Valid until the next call on t. */
 uint8_t *const *kv_timeline_pages(struct kv_timeline *t, uint32_t group);
-/* The part of them that the stream lies in. */
+/* The part of them that the stream is in. */
 uint8_t *const *kv_timeline_stream(struct kv_timeline *t, const struct kv_stream *s);
 
 /* Page i of a group is this memory, which is not the pool's; NULL: none.  For timelines that hold
@@ -351,7 +351,7 @@ MUST_CHECK ingle_status kv_timeline_lend(struct kv_timeline *t, int64_t length, 
 /* ... or as if [0, length) were there, whose pages nobody asks for. */
 void kv_timeline_assume(struct kv_timeline *t, int64_t length);
 
-/* Shortens to length.  INGLE_NOTFOUND: a window page that would be needed is gone (use a
+/* Shortens to length.  INGLE_NOTFOUND: a window page that would be needed was dropped (use a
  * restore point); t is unchanged then. */
 /* A window group's pages at `length` serve a rewind to `to`. */
 bool kv_spec_reaches(const struct kv_spec *s, int64_t length, int64_t to);
@@ -363,7 +363,7 @@ MUST_CHECK ingle_status kv_timeline_fork(struct kv_timeline *dst, const struct k
                                          struct err *err);
 void kv_timeline_clear(struct kv_timeline *t);
 
-/* Who is told of prefixes that are there to be continued, in memory or on disk; on whatever thread
+/* Who is notified of prefixes that can be continued, in memory or on disk; on whatever thread
  * that happens, without waiting. */
 struct kv_watch {
     /* Its name for drop(); 0: it has none.  media [n]: 0 where a token stands, else a hash of the
@@ -384,7 +384,7 @@ struct kv_point; /* a restore point in the tree; borrowed, valid until the next 
 MUST_CHECK ingle_status kv_tree_create(struct kv_tree **out, struct kv_pool *p,
                                        uint64_t budget_bytes, struct err *err);
 void kv_tree_free(struct kv_tree *t);
-/* Tells of points that are put from now on; borrowed.  NULL: nobody any more. */
+/* Publishes points that are put from now on; borrowed.  NULL: none any more. */
 void kv_tree_watch(struct kv_tree *t, const struct kv_watch *watch);
 
 /* Remembers the timeline as it stands (its length must be n_tokens, tokens are what it
@@ -396,7 +396,7 @@ MUST_CHECK ingle_status kv_tree_put(struct kv_tree *t, struct kv_scope scope,
                                     struct err *err);
 
 /* The prefix is in use, so its restore point is as if it had been put now.  shared: other
- * conversations are likely to begin with it, so that it is worth more than the tokens behind it.
+ * conversations are likely to begin with it, so that it is worth more than the tokens after it.
  * False: there is none. */
 bool kv_tree_use(struct kv_tree *t, struct kv_scope scope, const int32_t *tokens, int64_t n_tokens,
                  bool shared);
@@ -412,7 +412,7 @@ struct kv_match {
 void kv_tree_find(struct kv_tree *t, struct kv_scope scope, const int32_t *tokens, int64_t n_tokens,
                   int64_t limit, struct kv_match *out);
 
-/* The longest prefix of more than `above` of these tokens that was a restore point lately and
+/* The longest prefix of more than `above` of these tokens that was a restore point recently and
  * had to make room; 0: none. */
 int64_t kv_tree_given_up(const struct kv_tree *t, struct kv_scope scope, const int32_t *tokens,
                          int64_t n_tokens, int64_t above);

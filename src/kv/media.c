@@ -207,8 +207,8 @@ void kv_media_plain(struct kv_media *m, const int32_t *key, int64_t n, int32_t *
         out[i] = key[i] >= 0 ? key[i] : (int32_t)(name_of(m, key[i], &token) & INT32_MAX);
 }
 
-uint64_t kv_media_tell(struct kv_media *m, const struct kv_watch *w, bool disk,
-                       struct kv_scope scope, const int32_t *key, int64_t n)
+uint64_t kv_media_publish(struct kv_media *m, const struct kv_watch *w, bool disk,
+                          struct kv_scope scope, const int32_t *key, int64_t n)
 {
     int64_t first = 0;
     while (first < n && key[first] >= 0)
@@ -222,9 +222,8 @@ uint64_t kv_media_tell(struct kv_media *m, const struct kv_watch *w, bool disk,
         if (key[i] < 0)
             media[i] = name_of(m, key[i], &token[i]);
     }
-    const uint64_t told =
-        token && media ? w->put(w->arg, disk, scope, token, media, n) : 0;
+    const uint64_t event_name = token && media ? w->put(w->arg, disk, scope, token, media, n) : 0;
     mem_free(token);
     mem_free(media);
-    return told;
+    return event_name;
 }

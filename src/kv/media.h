@@ -17,7 +17,7 @@ int32_t kv_media_number(int32_t key);
 bool kv_media_of(struct kv_media *m, int32_t number, struct kv_medium *out);
 struct kv_watch;
 /* w->put() of tokens with keys; 0: no memory. */
-uint64_t kv_media_tell(struct kv_media *m, const struct kv_watch *w, bool disk,
-                       struct kv_scope scope, const int32_t *key, int64_t n);
+uint64_t kv_media_publish(struct kv_media *m, const struct kv_watch *w, bool disk,
+                          struct kv_scope scope, const int32_t *key, int64_t n);
 
 #endif

@@ -22,16 +22,16 @@
 enum {
     SLAB_BYTES = 16 << 20, /* most of which huge pages can back */
     SLAB_SHARE = 16,       /* a slab is at most this part of the budget */
-    HOME_LEAST = 64 << 10, /* pages that lie on a node ... */
+    HOME_LEAST = 64 << 10, /* pages that are on a node ... */
     HOME_BYTES = 4 << 20,  /* ... and slabs of them, if a page is smaller */
-    LOOKED_AT = 256,       /* slabs, for one on a node */
+    MOST_TRIED = 256,      /* slabs, for one on a node */
 };
 
 struct kv_slab {
     struct kv_slab *prev, *next; /* in the pool's list: partial or idle; full slabs are in none */
     struct kv_page *free;
     uint8_t *at;
-    uint8_t *own; /* of all pages, one behind the other; or NULL */
+    uint8_t *own; /* of all pages, one after the other; or NULL */
     size_t n_bytes, own_bytes;
     uint32_t group;
     int home; /* the node of its memory, an index of the pool's; -1: of all in turn */
@@ -80,7 +80,7 @@ void kv_pool_own(struct kv_pool *p, const struct kv_memory *m)
 
 void kv_pool_lose_own(struct kv_pool *p, bool for_good)
 {
-    p->own_gone = p->own_gone || for_good;
+    p->owner_left = p->owner_left || for_good;
     p->losses++;
 }
 
@@ -91,7 +91,7 @@ void kv_pool_memory(struct kv_pool *p, const struct numa_nodes *nodes, bool by_s
     p->lock = lock;
 }
 
-/* Whether pages of a group lie on one node each: those that keep everything, and are large. */
+/* Whether pages of a group are on one node each: those that keep everything, and are large. */
 static bool has_homes(const struct kv_pool *p, uint32_t group)
 {
     return p->by_split && !p->spec->group[group].window && !p->spec->group[group].own_bytes &&
@@ -244,7 +244,7 @@ static struct kv_slab *slab_create(struct kv_pool *p, uint32_t group, int32_t n_
 /* One of a list on a node, or NULL. */
 static struct kv_slab *slab_on(struct kv_slab *s, int home)
 {
-    for (int i = 0; s && s->home != home && i < LOOKED_AT; i++)
+    for (int i = 0; s && s->home != home && i < MOST_TRIED; i++)
         s = s->next;
     return s && s->home == home ? s : NULL;
 }
@@ -304,13 +304,13 @@ size_t kv_page_bytes(const struct kv_page *pg)
 /* Its own part is there. */
 static bool has_own(const struct kv_pool *p, const struct kv_page *pg)
 {
-    return pg->own && !p->own_gone && pg->loss == p->losses;
+    return pg->own && !p->owner_left && pg->loss == p->losses;
 }
 
 bool kv_page_own_fetch(const struct kv_pool *p, struct kv_page *pg)
 {
     const uint32_t group = pg->slab->group;
-    if (pg->own && !p->own_gone && !pg->fetched && !has_own(p, pg))
+    if (pg->own && !p->owner_left && !pg->fetched && !has_own(p, pg))
         return false;
     for (uint32_t i = 0; i < p->spec->n_streams && has_own(p, pg) && !pg->fetched; i++) {
         const struct kv_stream *s = &p->spec->stream[i];

@@ -17,7 +17,7 @@ struct kv_page {
     /* Its own part, which begins at kv_spec's own_at; NULL: it has none.  The device's. */
     uint8_t *own;
     bool fetched; /* `at` has what is own, too */
-    bool there;   /* what is own was filled where it lies: until a timeline adopts the page */
+    bool there;   /* what is own was filled where it is: until a timeline adopts the page */
     size_t *lent; /* `at` is a lender's memory, who counts such pages here; or NULL */
     uint32_t loss; /* losses of own parts before it was taken */
     struct kv_slab *slab;
@@ -63,7 +63,7 @@ struct kv_pool {
     struct kv_media *media; /* owned */
     struct kv_lender *lender; /* borrowed: kv_page_take_for() asks it; or NULL */
     struct kv_memory memory; /* of own parts */
-    bool own_gone; /* no page has such a part any more */
+    bool owner_left;         /* no page has such a part any more */
     uint32_t losses; /* of own parts */
     uint64_t moves;       /* pages that have come to memory or left it */
 };

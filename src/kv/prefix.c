@@ -3,12 +3,12 @@
  * prefix - the tree of remembered prefixes.
  *
  * A node is a block of 128 tokens below its parent and holds the pages of the groups that keep
- * everything.  A point hangs on the node of its last whole block, with the tokens behind it (its
+ * everything.  A point hangs on the node of its last whole block, with the tokens after it (its
  * tail), the partly filled pages, the pages of the windows, and the mark. A node lives as long as
  * something hangs below it.  The children and points of a node are one array of token runs in
  * lexicographic order, so that lookup compares tokens themselves and the longest common prefix
- * stands beside the place of the search.  Runs of a sparse prompt that end behind where it begins
- * to be sparse stand apart, and those of a shortened one that end behind its first gap.
+ * stands beside the place of the search.  Runs of a sparse prompt that end after where it begins
+ * to be sparse stand apart, and those of a shortened one that end after its first gap.
  *
  * Node pages are those of the first timeline that was put; others with the same tokens have the
  * same rows (one arithmetic).  What else a session knows belongs into the mark.
@@ -33,7 +33,7 @@ struct ghost {
 
 /* KV_PAGE tokens: a node; less: a point. */
 struct run {
-    const int32_t *token; /* [n], behind the struct that this is the head of */
+    const int32_t *token; /* [n], after the struct that this is the head of */
     int32_t n;
     struct kv_scope way; /* kv_scope_at() its end */
 };
@@ -65,7 +65,7 @@ struct kv_point {
     size_t heap_at;
     struct kv_point *aside;
     enum owed owed; /* to the store */
-    uint64_t told; /* its name for kv_watch.drop(); 0: nobody was told */
+    uint64_t event_name; /* its name for kv_watch.drop(); 0: it was not published */
     bool shared; /* other conversations are likely to begin with it */
     size_t n_pages;
     struct kv_page *page[]; /* group by group, ascending; then the tokens */
@@ -116,7 +116,7 @@ static int run_order(const struct run *r, struct run q)
     return r->token[i] < q.token[i] ? -1 : 1;
 }
 
-/* The number of runs that do not stand behind q. */
+/* The number of runs that do not stand after q. */
 static size_t node_search(const struct node *d, struct run q)
 {
     size_t lo = 0, hi = d->n_sub;
@@ -143,14 +143,14 @@ static struct node *node_child(const struct node *d, const int32_t *q, int64_t e
     return (struct node *)node_equal(d, (struct run){q, KV_PAGE, kv_scope_at(scope, end)});
 }
 
-/* Prefixes of at most n tokens behind `depth` are computed in this way. */
+/* Prefixes of at most n tokens after `depth` are computed in this way. */
 struct stretch {
     int64_t n;
     struct kv_scope way;
 };
 enum { MAX_STRETCHES = 3 };
 
-/* Those of a scope behind depth tokens, the longest first. */
+/* Those of a scope after depth tokens, the longest first. */
 static int stretches(struct kv_scope scope, int64_t depth, int64_t n,
                      struct stretch out[MAX_STRETCHES])
 {
@@ -358,7 +358,7 @@ static struct share point_share(const struct kv_tree *t, const struct kv_point *
     return s;
 }
 
-/* Tokens to compute again without p: those behind the next shorter point. */
+/* Tokens to compute again without p: those after the next shorter point. */
 static int64_t point_cost(const struct kv_point *p)
 {
     int64_t depth = p->length - p->run.n;
@@ -393,7 +393,7 @@ static void heap_set(struct kv_tree *t, size_t i, struct kv_point *p)
 }
 
 /* Moves the point at i to where its value belongs. */
-static void heap_settle(struct kv_tree *t, size_t i)
+static void heap_move(struct kv_tree *t, size_t i)
 {
     struct kv_point *p = t->heap[i];
     for (; i && heap_before(p, t->heap[(i - 1) / 2]); i = (i - 1) / 2)
@@ -412,7 +412,7 @@ static void heap_settle(struct kv_tree *t, size_t i)
 static void heap_push(struct kv_tree *t, struct kv_point *p)
 {
     t->heap[t->n_heap++] = p;
-    heap_settle(t, t->n_heap - 1);
+    heap_move(t, t->n_heap - 1);
 }
 
 static void heap_remove(struct kv_tree *t, size_t i)
@@ -421,13 +421,13 @@ static void heap_remove(struct kv_tree *t, size_t i)
     if (i == t->n_heap)
         return;
     t->heap[i] = last;
-    heap_settle(t, i);
+    heap_move(t, i);
 }
 
 static void point_revalue(struct kv_tree *t, struct kv_point *p)
 {
     p->value = point_value(t, p);
-    heap_settle(t, p->heap_at);
+    heap_move(t, p->heap_at);
 }
 
 static void point_use(struct kv_tree *t, struct kv_point *p)
@@ -448,14 +448,14 @@ static struct kv_point *heap_pop(struct kv_tree *t)
             return p;
         }
         p->value = value;
-        heap_settle(t, 0);
+        heap_move(t, 0);
     }
     return NULL;
 }
 
 /* ---- points ---- */
 
-/* The first page of group g that a point of this length has itself; behind the last one
+/* The first page of group g that a point of this length has itself; after the last one
  * if it has none. */
 static int64_t point_first(const struct kv_tree *t, uint32_t g, int64_t length)
 {
@@ -522,8 +522,8 @@ static void point_hang(struct kv_tree *t, struct kv_point *p, struct node *d,
  * than before, and is valued again. */
 static void point_drop(struct kv_tree *t, struct kv_point *p)
 {
-    if (p->told && t->watch)
-        t->watch->drop(t->watch->arg, false, p->told);
+    if (p->event_name && t->watch)
+        t->watch->drop(t->watch->arg, false, p->event_name);
     node_remove(p->node, &p->run);
     for (size_t i = 0; i < p->n_pages; i++)
         kv_page_let(t->pool, p->page[i]);
@@ -544,7 +544,7 @@ static uint64_t tree_bytes(const struct kv_tree *t)
     return t->pool->held_bytes + t->own_bytes;
 }
 
-/* ---- ghosts: what was given up lately, so that a miss can say why ---- */
+/* ---- ghosts: what was given up recently, so that a miss can say why ---- */
 
 static void ghost_add(struct kv_tree *t, const struct kv_point *p)
 {
@@ -805,7 +805,8 @@ ingle_status kv_tree_put(struct kv_tree *t, struct kv_scope scope, const struct 
     p->value = point_value(t, p);
     heap_push(t, p);
     if (t->watch)
-        p->told = kv_media_tell(kv_pool_media(t->pool), t->watch, false, scope, tokens, n_tokens);
+        p->event_name =
+            kv_media_publish(kv_pool_media(t->pool), t->watch, false, scope, tokens, n_tokens);
     return INGLE_OK;
 
 nomem:

@@ -15,7 +15,7 @@ struct kv_save_options {
     uint64_t salt;             /* the same, */
     struct kv_shorten shorten;       /* ... and this; of what is loaded, what its mark says: */
     void (*scope_of)(const void *mark, size_t mark_bytes, struct kv_scope *out); /* NULL: nothing */
-    const char *more;          /* behind the numerics, for people; or NULL */
+    const char *more; /* after the numerics, for people; or NULL */
     /* while it is true the processor is left to others half of the time; or NULL */
     const atomic_bool *gentle;
     struct kv_media *media;    /* of what is loaded: the pool's */

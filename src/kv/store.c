@@ -70,11 +70,11 @@ void kv_store_wait_news(struct kv_store *s)
 }
 
 /* What has begun to be so, or has ended, is reported once.  On the engine thread. */
-static void tell_stuck(struct kv_store *s, bool stuck)
+static void report_stuck(struct kv_store *s, bool stuck)
 {
-    if (stuck == s->told_stuck)
+    if (stuck == s->reported_stuck)
         return;
-    s->told_stuck = stuck;
+    s->reported_stuck = stuck;
     if (stuck)
         report(s->sink, INGLE_REPORT_WARN, "store", s->dir_name,
                "the disk has not answered for %g s: answers go on without what is saved there",
@@ -85,17 +85,17 @@ static void tell_stuck(struct kv_store *s, bool stuck)
 
 /* ---- the disk thread ---- */
 
-void kv_store_tell(struct kv_store *s)
+void kv_store_wake(struct kv_store *s)
 {
-    if (s->tell)
-        s->tell(s->tell_arg);
+    if (s->wake)
+        s->wake(s->wake_arg);
 }
 
 void kv_store_set_news(struct kv_store *s, void (*fn)(void *arg), void *arg)
 {
     pthread_mutex_lock(&s->lock);
-    s->tell = fn;
-    s->tell_arg = arg;
+    s->wake = fn;
+    s->wake_arg = arg;
     pthread_mutex_unlock(&s->lock);
 }
 
@@ -182,7 +182,7 @@ bool kv_store_find_again(struct kv_store *s, ingle_status *st, struct err *err)
     return again;
 }
 
-/* ---- parts that lie elsewhere ---- */
+/* ---- parts that are elsewhere ---- */
 
 uint64_t kv_store_far_begin(struct kv_store *s, bool read, struct kv_far_part *part,
                             struct kv_page *const *page)
@@ -356,7 +356,7 @@ static void *disk_thread(void *arg)
 /* ---- life ---- */
 
 /* Whether there can be writes. */
-static void look_whether_saving(struct kv_store *s)
+static void check_saving(struct kv_store *s)
 {
     s->saving = faccessat(s->dir, ".", W_OK, AT_EACCESS) == 0;
     if (s->saving)
@@ -393,7 +393,7 @@ ingle_status kv_store_open(struct kv_store **out, struct kv_pool *p,
     s->queue_bytes = p->budget_bytes / QUEUE_SHARE;
     s->min_tokens = o->min_tokens > 0 ? o->min_tokens : MIN_TOKENS;
     s->scan = true;
-    s->scan_asked = clock_now();
+    s->scan_requested = clock_now();
     s->patience_ns =
         (uint64_t)((o->patience_seconds > 0 ? o->patience_seconds : (double)PATIENCE_S) * 1e9);
     atomic_init(&s->gentle, false);
@@ -408,7 +408,7 @@ ingle_status kv_store_open(struct kv_store **out, struct kv_pool *p,
     if (!st)
         st = kv_store_try_rename(s->dir, s->dir_name, &s->skew_ns, err);
     if (!st)
-        look_whether_saving(s);
+        check_saving(s);
     bool made = false;
     if (!st) {
         pthread_condattr_t clock;
@@ -547,7 +547,7 @@ bool kv_store_poll(struct kv_store *s)
     s->n_notes = 0;
     const bool busy = s->n_queued > 0 || s->gave_up, stuck = kv_store_is_stuck(s);
     pthread_mutex_unlock(&s->lock);
-    tell_stuck(s, stuck);
+    report_stuck(s, stuck);
     release(list);
     release_reads(reads);
     for (size_t i = 0; i < n; i++)
@@ -836,9 +836,9 @@ bool kv_store_put(struct kv_store *s, const struct kv_timeline *t, struct kv_sco
         /* before it is written: until then it is in memory */
         struct kv_entry *there = kv_index_find(&s->index, e.key, e.length);
         const struct kv_watch *watch = s->index.watch;
-        if (watch && there && !there->told)
-            there->told =
-                kv_media_tell(kv_pool_media(t->pool), watch, true, scope, tokens, e.length);
+        if (watch && there && !there->event_name)
+            there->event_name =
+                kv_media_publish(kv_pool_media(t->pool), watch, true, scope, tokens, e.length);
         pthread_cond_signal(&s->work);
     } else {
         s->counts.skipped++;
@@ -853,11 +853,12 @@ bool kv_store_put(struct kv_store *s, const struct kv_timeline *t, struct kv_sco
                (long long)e.length, (unsigned long long)n_bytes);
         return false;
     }
-    report(s->sink, s->told_small ? INGLE_REPORT_DEBUG : INGLE_REPORT_WARN, "store", s->dir_name,
+    report(s->sink, s->reported_small ? INGLE_REPORT_DEBUG : INGLE_REPORT_WARN, "store",
+           s->dir_name,
            "a prefix of %lld tokens takes %llu bytes, more than the store may have (%llu): it is "
            "not saved",
            (long long)e.length, (unsigned long long)n_bytes, (unsigned long long)s->budget_bytes);
-    s->told_small = true;
+    s->reported_small = true;
     return true; /* it never will be */
 }
 

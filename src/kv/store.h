@@ -7,8 +7,8 @@
  * numerics, scope and all tokens up to its end; the tokens themselves are compared before anything
  * is used.
  *
- * With a guest (struct kv_spec) files have its pages, too, but for those of timelines that lack
- * some of its rows.  Files without them are used like the others: behind such a restore
+ * With a guest (struct kv_spec) files have its pages, too, except for those of timelines that lack
+ * some of its rows.  Files without them are used like the others: after such a restore
  * kv_timeline_from() is the length.
  *
  * One disk thread writes, reads and checks.  The engine thread never waits for a write: pages are
@@ -31,7 +31,7 @@
 struct kv_store;
 enum { KV_STORE_ERROR = 160 };
 
-/* Of a prefix: what lies elsewhere.  Groups are those of the model's own; of those that keep
+/* Of a prefix: what is elsewhere.  Groups are those of the model's own; of those that keep
  * everything pages from `have` on, of a window the last ones. */
 struct kv_far_part {
     struct kv_scope scope;
@@ -80,8 +80,8 @@ MUST_CHECK ingle_status kv_store_check(const char *dir, struct err *err);
  * INGLE_UNSUP: its file system cannot rename. */
 MUST_CHECK ingle_status kv_store_open(struct kv_store **out, struct kv_pool *p,
                                       const struct kv_store_options *o, struct err *err);
-/* Tells of prefixes that are put from now on, until their files are gone; borrowed.  NULL: nobody
- * any more. */
+/* Publishes prefixes that are put from now on, until their files are removed; borrowed.  NULL:
+ * nobody any more. */
 void kv_store_watch(struct kv_store *s, const struct kv_watch *watch);
 /* Writes what waits, then ends the thread. */
 void kv_store_close(struct kv_store *s);
@@ -141,7 +141,7 @@ MUST_CHECK ingle_status kv_store_read_begin(struct kv_read **out, struct kv_stor
 /* Takes pages, as many as take no time, then has the disk thread fill them.  True: it is over, or
  * the disk does not answer: to be asked once a second, also without news. */
 bool kv_store_read_poll(struct kv_read *r);
-/* Of a read that is over (waits for it else, as long as the disk answers): t is as behind
+/* Of a read that is over (waits for it else, as long as the disk answers): t is as after
  * kv_store_restore(). */
 MUST_CHECK ingle_status kv_store_read_end(struct kv_read *r, struct kv_timeline *t, void **mark,
                                           size_t *mark_bytes, struct err *err);

@@ -148,7 +148,7 @@ void kv_store_run_scan(struct kv_store *s)
     if (d)
         closedir(d);
     pthread_cond_broadcast(&s->news);
-    kv_store_tell(s);
+    kv_store_wake(s);
 }
 
 /* A look goes on, and not for too long.  With the lock. */
@@ -156,7 +156,7 @@ static bool is_worth_waiting(const struct kv_store *s)
 {
     const uint64_t now = clock_now();
     return s->scan && !kv_store_is_stuck(s) &&
-           (now < s->scan_asked || now - s->scan_asked < s->patience_ns);
+           (now < s->scan_requested || now - s->scan_requested < s->patience_ns);
 }
 
 bool kv_store_look(struct kv_store *s, bool wait)
@@ -167,15 +167,15 @@ bool kv_store_look(struct kv_store *s, bool wait)
     if (s->scanned && clock_now() >= s->scan_after &&
         (!known || s->away || (int64_t)st.st_mtim.tv_sec != s->scan_s ||
          (int64_t)st.st_mtim.tv_nsec != s->scan_ns)) {
-        s->scan_asked = s->scan ? s->scan_asked : clock_now();
+        s->scan_requested = s->scan ? s->scan_requested : clock_now();
         s->scan = true;
         pthread_cond_signal(&s->work);
     }
     while (is_worth_waiting(s) && wait)
         kv_store_wait_news(s);
-    const bool over = !is_worth_waiting(s);
+    const bool is_finished = !is_worth_waiting(s);
     pthread_mutex_unlock(&s->lock);
-    return over;
+    return is_finished;
 }
 
 bool kv_store_looks(struct kv_store *s)
@@ -193,13 +193,13 @@ void kv_store_drop(struct kv_store *s, struct kv_key key, int64_t length, enum k
     struct kv_entry e = known ? *known : (struct kv_entry){.key = key, .length = length};
     kv_index_name(name, key, length);
     kv_index_remove(&s->index, key, length);
-    e.told = 0;
+    e.event_name = 0;
     if (how == KV_DROP_FORGET)
         return;
     pthread_mutex_unlock(&s->lock);
-    const bool gone = unlinkat(s->dir, name, 0) == 0 || kv_store_is_gone(errno);
+    const bool missing = unlinkat(s->dir, name, 0) == 0 || kv_store_is_missing(errno);
     pthread_mutex_lock(&s->lock);
-    if (gone)
+    if (missing)
         return;
     e.seen = true; /* it is counted further on */
     if (how == KV_DROP_REMOVE_BAD)

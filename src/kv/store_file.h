@@ -6,7 +6,7 @@
  *            (version 2: pictures and sounds, whose tokens are -1), checksums of the pages
  *            [n_pages], mark [mark_bytes], zeros up to a multiple of 4,096 from the start
  *            of the file; its checksum stands in the header
- *   pages    as they lie in memory, group by group, ascending; each has its checksum
+ *   pages    as they are in memory, group by group, ascending; each has its checksum
  *
  * A file continues another one, its parent: pages of groups that keep everything begin at
  * page from / 128 (the parent's last page, if partly filled, is here once more); windows
@@ -31,7 +31,7 @@ struct kv_file_header {
     struct kv_key plain;         /* of tokens [0, length) in any context */
     uint64_t identity;           /* the model's */
     int64_t from, length;        /* positions that this file adds: [from, length) */
-    int64_t n_tokens;            /* >= length; those behind length wait to be computed */
+    int64_t n_tokens;            /* >= length; those after length wait to be computed */
     uint64_t n_pages, mark_bytes;
     uint64_t meta_bytes, file_bytes;
     int64_t created;             /* seconds since 1970 */
@@ -45,7 +45,7 @@ static_assert(sizeof(struct kv_file_header) == 272, "a file format: do not pad")
 static_assert(sizeof(struct kv_media_span) == 48, "a file format: do not pad");
 
 /* Its settings: "f16 exact", how a sparse prompt is computed, and whether a drafter's pages are
- * there.  What has no room in .settings stands in .model behind the name, which is shortened for
+ * there.  What has no room in .settings stands in .model after the name, which is shortened for
  * it. */
 void kv_file_settings(struct kv_file_header *h, const char *settings, bool drafter);
 /* Both of them, whole. */

@@ -89,15 +89,15 @@ struct kv_store {
     struct kv_form form[KV_FORMS];
     int n_forms;
     struct kv_far far; /* all NULL: nobody has other parts */
-    int64_t told_far;  /* the engine thread's: a length that others lack */
+    int64_t reported_far; /* the engine thread's: a length that others lack */
     const struct report_sink *sink;
     char *dir_name;
     int dir;
     uint64_t identity, budget_bytes, queue_bytes, first_pause_ns;
     uint64_t patience_ns;
     int64_t min_tokens;
-    bool told_stuck; /* the engine thread's: that nobody waits for the disk */
-    bool told_small; /* the engine thread's: that a file is larger than the store */
+    bool reported_stuck; /* the engine thread's: that nobody waits for the disk */
+    bool reported_small; /* the engine thread's: that a file is larger than the store */
     char model[48], settings[128];
 
     pthread_t thread;
@@ -127,13 +127,13 @@ struct kv_store {
     struct kv_read *reads;   /* that wait, the first one first */
     struct kv_read *reading; /* or NULL */
     struct kv_read *dropped; /* that are done */
-    void (*tell)(void *arg); /* or NULL */
-    void *tell_arg;
+    void (*wake)(void *arg); /* or NULL */
+    void *wake_arg;
     atomic_bool gentle;      /* Sync: atomic */
     /* Sync: atomic; clock_now() when the disk thread last got on with something */
     atomic_uint_least64_t beat;
     bool idle;               /* it has nothing to do */
-    uint64_t scan_asked;     /* when `scan` was set */
+    uint64_t scan_requested; /* when `scan` was set */
     struct kv_lease lease;   /* the disk thread's */
     /* Sync: atomic; the clock that dates files is so far ahead of this machine's.  The disk thread
      * learns it. */

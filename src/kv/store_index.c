@@ -90,10 +90,10 @@ bool kv_index_add(struct kv_index *x, const struct kv_entry *e)
     struct kv_entry *old = kv_index_find(x, e->key, e->length);
     x->changes++;
     if (old) {
-        const uint64_t told = old->told;
+        const uint64_t event_name = old->event_name;
         x->bytes += counted(e) - counted(old);
         *old = *e;
-        old->told = told;
+        old->event_name = event_name;
         return true;
     }
     if (!mem_grow(&x->entry, &x->cap, x->n + 1, sizeof *x->entry))
@@ -111,8 +111,8 @@ void kv_index_remove(struct kv_index *x, struct kv_key key, int64_t length)
     struct kv_entry *e = kv_index_find(x, key, length);
     if (!e)
         return;
-    if (e->told && x->watch)
-        x->watch->drop(x->watch->arg, true, e->told);
+    if (e->event_name && x->watch)
+        x->watch->drop(x->watch->arg, true, e->event_name);
     x->changes++;
     x->bytes -= counted(e);
     x->n--;
@@ -173,7 +173,7 @@ const struct kv_entry *kv_index_deepest(const struct kv_index *x, struct kv_key 
 }
 
 /* What is lost with a file, for what it takes: tokens to compute again a byte, less the
- * longer nobody asked.  A file whose parent is gone is of no use.  What a clock that was ahead has
+ * longer nobody asked.  A file whose parent was removed is of no use.  What a clock that was ahead has
  * dated would not age for as long: it is as old as it is in the future. */
 static double value(const struct kv_index *x, const struct kv_entry *e, int64_t now)
 {

@@ -24,7 +24,7 @@ struct kv_entry {
     uint64_t bytes;
     int64_t used; /* seconds since 1970 */
     enum kv_entry_state state;
-    uint64_t told; /* its name for kv_watch.drop(); 0: nobody was told */
+    uint64_t event_name; /* its name for kv_watch.drop(); 0: it was not published */
     bool seen;    /* by the scan that runs */
 };
 
@@ -32,7 +32,7 @@ struct kv_index {
     struct kv_entry *entry; /* [n] */
     size_t n, cap;
     struct kv_media *media; /* borrowed: of keys among tokens; may be NULL */
-    const struct kv_watch *watch; /* told of entries that are removed; borrowed, or NULL */
+    const struct kv_watch *watch; /* notified of entries that are removed; borrowed, or NULL */
     uint64_t bytes; /* of all entries but pending ones */
     uint64_t changes; /* how often any came or went */
 };

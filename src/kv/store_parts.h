@@ -19,8 +19,8 @@ void kv_store_beat(struct kv_store *s);
 bool kv_store_is_stuck(const struct kv_store *s);
 /* Waits for news, a moment at most.  With the lock. */
 void kv_store_wait_news(struct kv_store *s);
-/* Tells who waits for a read or a look.  With the lock. */
-void kv_store_tell(struct kv_store *s);
+/* Wakes who waits for a read or a scan.  With the lock. */
+void kv_store_wake(struct kv_store *s);
 /* Ends a read that nobody waits for; unlocked. */
 void kv_store_read_free(struct kv_read *r);
 /* On the disk thread, with the lock held; it is released meanwhile. */
@@ -37,7 +37,7 @@ bool kv_store_far_wait(struct kv_store *s, uint64_t number, uint64_t patience_ns
 /* Reads ahead for one of the wants; false: there is none. */
 bool kv_store_serve_want(struct kv_store *s);
 /* The error says that a file or directory is not there any more: somebody else removed it. */
-bool kv_store_is_gone(int e);
+bool kv_store_is_missing(int e);
 /* Makes and opens it; *dir is -1 unless it is open. */
 MUST_CHECK ingle_status kv_store_open_dir(const char *name, int *dir, struct err *err);
 /* By how much the clock that has just dated a file is ahead of this one. */

@@ -23,7 +23,7 @@ enum {
 };
 #define SECOND INT64_C(1000000000)
 
-bool kv_store_is_gone(int e)
+bool kv_store_is_missing(int e)
 {
     return e == ENOENT || e == ESTALE;
 }
@@ -84,7 +84,8 @@ ingle_status kv_store_try_rename(int dir, const char *dir_name, _Atomic int64_t 
     kv_store_learn_skew(fd, skew_ns);
     close(fd);
     const int e = renameat(dir, from, dir, to) == 0 ? 0 : errno;
-    const bool others = kv_store_is_gone(e) || e == ENOSPC || e == EDQUOT || e == EIO || e == EROFS;
+    const bool others =
+        kv_store_is_missing(e) || e == ENOSPC || e == EDQUOT || e == EIO || e == EROFS;
     const bool copied = !e && fstatat(dir, from, &st, AT_SYMLINK_NOFOLLOW) == 0;
     (void)unlinkat(dir, from, 0);
     (void)unlinkat(dir, to, 0);
@@ -104,7 +105,7 @@ ingle_status kv_store_open_dir(const char *name, int *dir, struct err *err)
         if (i)
             (void)nanosleep(&(struct timespec){.tv_nsec = LATE_NS}, NULL);
         *dir = open(name, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-        if (*dir < 0 && !kv_store_is_gone(errno))
+        if (*dir < 0 && !kv_store_is_missing(errno))
             break;
     }
     if (*dir < 0 || fstat(*dir, &st) != 0)

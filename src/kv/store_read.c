@@ -98,7 +98,7 @@ static ingle_status read_piece(const struct kv_read *r, struct kv_part *p, uint6
     return !st && away ? kv_disk_fill(r->store->pool, away, r->bounce, err) : st;
 }
 
-/* The lock is held on entry and on return.  What was opened is closed, but for its meta. */
+/* The lock is held on entry and on return.  What was opened is closed, except for its meta. */
 static ingle_status read_part(struct kv_store *s, struct kv_read *r, struct kv_part *p)
 {
     pthread_mutex_unlock(&s->lock);
@@ -117,7 +117,7 @@ static ingle_status read_part(struct kv_store *s, struct kv_read *r, struct kv_p
     }
     if (!opened)
         return st;
-    /* the last one to close a file that is gone waits for its end */
+    /* the last one to close a removed file waits for its end */
     pthread_mutex_unlock(&s->lock);
     close(p->file.fd);
     p->file.fd = -1;
@@ -215,7 +215,7 @@ void kv_store_serve(struct kv_store *s)
             s->dropped = r;
         }
         pthread_cond_broadcast(&s->news);
-        kv_store_tell(s);
+        kv_store_wake(s);
     }
 }
 
@@ -256,11 +256,11 @@ int64_t kv_store_find(struct kv_store *s, struct kv_scope scope, const int32_t *
         e = deepest(s, scope, tokens, e->length - 1, NULL, &form);
     const int64_t length = e ? e->length : 0;
     pthread_mutex_unlock(&s->lock);
-    if (length < own && own != s->told_far)
+    if (length < own && own != s->reported_far)
         report(s->sink, INGLE_REPORT_WARN, "store", s->dir_name,
                "%lld tokens of a prefix are saved here, %lld of them where its other layers are",
                (long long)own, (long long)length);
-    s->told_far = length < own ? own : s->told_far;
+    s->reported_far = length < own ? own : s->reported_far;
     return length;
 }
 
@@ -474,9 +474,9 @@ bool kv_store_read_poll(struct kv_read *r)
     struct kv_store *s = r->store;
     if (r->queued) {
         pthread_mutex_lock(&s->lock);
-        const bool over = r->done || kv_store_is_stuck(s);
+        const bool is_finished = r->done || kv_store_is_stuck(s);
         pthread_mutex_unlock(&s->lock);
-        return over;
+        return is_finished;
     }
     if (!take_some(r))
         r->status = err_set(&r->err, INGLE_LIMIT, "no KV pages for %lld tokens from the store",
@@ -493,7 +493,7 @@ bool kv_store_read_poll(struct kv_read *r)
         return false;
     }
     pthread_mutex_lock(&s->lock);
-    kv_store_tell(s); /* there is more to take */
+    kv_store_wake(s); /* there is more to take */
     pthread_mutex_unlock(&s->lock);
     return false;
 }

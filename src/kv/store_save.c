@@ -196,7 +196,7 @@ struct kv_load {
     struct kv_media *media;
     size_t n_named;       /* of its media: those with a reference */
     struct kv_pool *pool; /* pg's */
-    /* [n_pages], in the file's order, of which n_taken are there; those behind the */
+    /* [n_pages], in the file's order, of which n_taken are there; those after the */
     struct kv_page **pg;
     size_t n_pages, n_taken; /* file's pages are a guest's */
 };

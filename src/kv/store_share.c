@@ -24,7 +24,7 @@
 static const char lease_name[] = ".ingle-deletes";
 enum {
     TURN_MS = 10,
-    SETTLE_MS = 100, /* of two that take over an expired lease the second one has it */
+    CONFIRM_MS = 100, /* of two that take over an expired lease the second one has it */
     NAME = 96
 };
 #define SECOND UINT64_C(1000000000)
@@ -109,7 +109,7 @@ static bool take_over(struct kv_store *s)
         (void)unlinkat(s->dir, name, 0);
         return false;
     }
-    pause_ms(SETTLE_MS);
+    pause_ms(CONFIRM_MS);
     return read_lease(s, text) && is_ours(s, text);
 }
 
@@ -121,12 +121,12 @@ static bool try_lease(struct kv_store *s, bool *none)
     if (write_lease(s, lease_name, O_CREAT | O_EXCL))
         return true;
     if (errno != EEXIST) { /* a full disk, among others, where there must be deletions */
-        *none = !kv_store_is_gone(errno);
+        *none = !kv_store_is_missing(errno);
         (void)(*none && unlinkat(s->dir, lease_name, 0));
         return false;
     }
     if (!read_lease(s, text)) {
-        *none = !kv_store_is_gone(errno);
+        *none = !kv_store_is_missing(errno);
         return false;
     }
     if (is_ours(s, text)) /* it could not be removed */

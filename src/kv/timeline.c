@@ -133,7 +133,7 @@ void kv_timeline_pin(struct kv_timeline *t, bool on)
                 t->table[g].page[i]->pins += on ? 1 : -1;
 }
 
-/* Pages of which positions [from, to) are the newest are complete, but for those that stay in
+/* Pages of which positions [from, to) are the newest are complete, except for those that stay in
  * memory. */
 static void timeline_complete(struct kv_timeline *t, int64_t from, int64_t to)
 {
@@ -248,7 +248,7 @@ static struct kv_page *timeline_shared(const struct kv_timeline *t, uint32_t g)
     return pg->refs > 1 || !pg->at ? pg : NULL;
 }
 
-/* The first page behind the length that an extend to `to` positions must have. */
+/* The first page after the length that an extend to `to` positions must have. */
 static int64_t timeline_wants(const struct kv_timeline *t, uint32_t g, int64_t to)
 {
     const struct kv_spec *s = t->pool->spec;
@@ -495,7 +495,7 @@ bool kv_timeline_view(struct kv_timeline *dst, struct kv_timeline *src, int64_t 
     const int64_t end = num_div_up(length, KV_PAGE);
     BUG_IF(dst == src || dst->pool != src->pool);
     for (uint32_t g = 0; g < s->n_groups && src->ready > src->length && !src->viewed; g++)
-        BUG_IF(timeline_shared(src, g)); /* as in a commit, which cannot tell any more */
+        BUG_IF(timeline_shared(src, g)); /* as in a commit, which cannot fail any more */
     src->viewed = src->ready > src->length;
     kv_timeline_clear(dst);
     bool there = length > 0 && length <= src->ready && length <= dst->max_tokens;

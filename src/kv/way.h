@@ -25,7 +25,7 @@ struct kv_way {
 /*
  * Which pages may serve whom.  salt: prefixes of different ones share nothing, so that nobody can
  * learn from an answer's speed what another user asked; 0: everybody's.  sparse: rows of prompts
- * from position kv_sparse_from() on read values of large weights only; what lies after that
+ * from position kv_sparse_from() on read values of large weights only; what is after that
  * position is kept apart, what ends before it is everybody's.  0: none do.  shorten: the same of a
  * text of which parts are left out (kv_gaps_shorten()).
  */
@@ -102,7 +102,7 @@ static inline struct kern_select kv_select_from(uint32_t select)
     return (struct kern_select){.part = select & 511, .least = select >> 9};
 }
 
-/* What they are called behind the numerics, "+" before it: "few3-w4-f4096"; "sel16", "sel16-p5";
+/* What they are called after the numerics, "+" before it: "few3-w4-f4096"; "sel16", "sel16-p5";
  * "" where all is read. */
 struct kv_name {
     char at[32];

@@ -93,7 +93,7 @@ static bool table_reserve(struct table *t, size_t n)
     return true;
 }
 
-/* Those behind it move up, so that every one is found from its own place on. */
+/* Those after it move up, so that every one is found from its own place on. */
 static void table_remove(struct table *t, size_t i)
 {
     t->at[i].name = 0;
@@ -199,7 +199,7 @@ static void put_kind(struct link_pack *p, const struct link_events *e)
         link_pack_nil(p);
 }
 
-/* Blocks name[n] of these tokens behind `parent` (0: they are the first).  As a map or an array the
+/* Blocks name[n] of these tokens after `parent` (0: they are the first).  As a map or an array the
  * members have the same order. */
 static void put_stored(struct link_pack *p, const struct link_events *e, enum link_medium medium,
                        const char *salt, uint64_t parent, const uint64_t *name, size_t n,
@@ -282,8 +282,8 @@ static void put_cleared(struct link_events *e)
 /* ---- prefixes ---- */
 
 /* Tells blocks [0, n) that follow parent, in events of bounded length. */
-static void tell_stored(struct link_events *e, enum link_medium medium, const char *salt,
-                        uint64_t parent, const uint64_t *name, size_t n, const int32_t *tokens)
+static void publish_stored(struct link_events *e, enum link_medium medium, const char *salt,
+                           uint64_t parent, const uint64_t *name, size_t n, const int32_t *tokens)
 {
     struct link_pack p = {0};
     begin_batch(&p, (n + EVENT_BLOCKS - 1) / EVENT_BLOCKS);
@@ -333,8 +333,8 @@ uint64_t link_events_put(struct link_events *e, enum link_medium medium, const c
     if (add_blocks(&e->table[medium], name, n_blocks, &first)) {
         last = name[n_blocks - 1];
         if (first < n_blocks)
-            tell_stored(e, medium, salt, first ? name[first - 1] : 0, name + first,
-                        n_blocks - first, tokens + first * LINK_BLOCK);
+            publish_stored(e, medium, salt, first ? name[first - 1] : 0, name + first,
+                           n_blocks - first, tokens + first * LINK_BLOCK);
     }
     pthread_mutex_unlock(&e->lock);
     mem_free(name);

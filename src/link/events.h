@@ -5,7 +5,7 @@
  * A prefix is told in blocks of LINK_BLOCK tokens, each named by a hash of all tokens up to its end
  * and of the salt.  Blocks of a medium are counted: a block is stored with the first prefix that
  * covers it and removed with the last one.  Every change is a batch with a number, from 0 on; the
- * first batch says that everything before it is gone.
+ * first batch says that everything before it is dropped.
  *
  * Nobody waits for a subscriber.  Batches stand in a ring, which a thread of its own sends and
  * replays; what the ring has no room for is gone, and the numbers show the gap.  Any thread may

@@ -38,7 +38,7 @@ enum {
     MEDIA_TRIAL_OPEN, /* opens a file */
     MEDIA_TRIAL_CODE, /* asks for memory that it may execute */
     MEDIA_TRIAL_WAIT, /* for bytes that do not come */
-    MEDIA_TRIAL_LIE,  /* tells of more pixels than it sends */
+    MEDIA_TRIAL_LIE,  /* announces more pixels than it sends */
     MEDIA_TRIAL_SAY,  /* writes to the host's terminal, then as without a trial */
     MEDIA_TRIAL_CALL  /* a system call without arguments: its number stands above 16 bits */
 };

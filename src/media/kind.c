@@ -33,7 +33,7 @@ enum media_kind media_sniff(const void *bytes, size_t n)
     return MEDIA_UNKNOWN;
 }
 
-/* An ISO file: the brand tells what it is. */
+/* An ISO file: the brand says what it is. */
 static const char *boxed_name(const uint8_t *at, size_t n)
 {
     if (HAS(8, "heic") || HAS(8, "heix") || HAS(8, "hevc") || HAS(8, "mif1") || HAS(8, "msf1"))

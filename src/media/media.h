@@ -8,7 +8,7 @@
  * media_fit() and media_resize() bring a picture to the size that its budget of soft tokens gives;
  * media_mel() makes the spectrogram of a sound.  An identity is the hash of prepared data.
  *
- * Errors begin with the name that the caller gave and tell format, value and limit.  Every call is
+ * Errors begin with the name that the caller gave and have format, value and limit.  Every call is
  * safe from any thread.
  */
 #ifndef INGLE_MEDIA_MEDIA_H
@@ -117,7 +117,7 @@ int media_sound_tokens(size_t n_samples, bool has_encoder);
 MUST_CHECK ingle_status media_mel(const float *samples, size_t n, float *mel, struct err *err);
 
 /* ---- identities ---- */
-/* tower: the 32 bytes that tell the encoder's weights.  p is the resized picture. */
+/* tower: the 32 bytes that identify the encoder's weights.  p is the resized picture. */
 void media_picture_identity(const struct media_picture *p, int budget,
                             const uint8_t tower[MEDIA_ID_BYTES], uint8_t out[MEDIA_ID_BYTES]);
 void media_sound_identity(const struct media_sound *s, const uint8_t tower[MEDIA_ID_BYTES],

@@ -203,12 +203,12 @@ ingle_status model_packed_map(const char *path, const struct packed_want *w,
             (void)!futimens(file->fd, NULL); /* the time of its last use; not if it is another's */
     }
     if (s && s != INGLE_NOTFOUND) {
-        const bool gone = s == INGLE_FORMAT && unlinkat(dir, name, 0) == 0;
-        if (gone)
+        const bool deleted = s == INGLE_FORMAT && unlinkat(dir, name, 0) == 0;
+        if (deleted)
             unmark(dir, name);
         report(sink, INGLE_REPORT_WARN, "packed weights", path,
                "%s; %s the weights are packed again", why.msg,
-               gone ? "it is deleted," : "it is not used,");
+               deleted ? "it is deleted," : "it is not used,");
         s = err_set(err, INGLE_NOTFOUND, "%s", why.msg);
     } else if (s) {
         s = err_set(err, s, "%s", why.msg);
@@ -276,7 +276,7 @@ static uint64_t free_bytes(int dir, uint64_t *all)
 {
     struct statvfs v;
     if (fstatvfs(dir, &v) != 0)
-        return *all = UINT64_MAX; /* the writing will tell */
+        return *all = UINT64_MAX; /* the write will report it */
     *all = (uint64_t)v.f_blocks * v.f_frsize;
     return (uint64_t)v.f_bavail * v.f_frsize;
 }
@@ -512,7 +512,7 @@ static ingle_status write_all(int fd, const struct packed_write *w, struct err *
         s = write_at(fd, path, table, n, sizeof h, err);
     if (!s && ftruncate(fd, (off_t)h.file_bytes) != 0)
         s = fail(err, path, "cannot set the size");
-    /* The header comes last: whatever lies there before is no file of packed weights. */
+    /* The header comes last: whatever is there before is no file of packed weights. */
     if (!s && fdatasync(fd) != 0)
         s = fail(err, path, "cannot sync");
     if (!s)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * load - stored rows into device matrices, in parallel chunks that a worker's buffer holds,
- * so that no matrix is ever in memory twice.  All matrices lie in one piece of memory, the
+ * so that no matrix is ever in memory twice.  All matrices are in one piece of memory, the
  * image: new memory, or a file of packed weights.
  */
 #define _GNU_SOURCE
@@ -37,7 +37,7 @@ struct form {
 struct load_part {
     struct bound_matrix *b;
     struct form form;
-    uint64_t ahead; /* bytes that the file is asked for before they are wanted */
+    uint64_t ahead; /* bytes that the file is requested before they are wanted */
 };
 
 /* Matrices that are loaded together: one, or those of a layer's experts, expert by expert, so that
@@ -61,7 +61,7 @@ struct load {
     struct err *err; /* [workers] */
     atomic_bool stop; /* a worker has failed, or the job was cancelled */
     bool cancelled;  /* of the calling thread */
-    int64_t told;    /* the same: chunks that progress has named */
+    int64_t reported; /* the same: chunks that progress has named */
     bool only_sum;   /* rows are read and hashed, not kept */
     bool quiet;      /* no progress, and nobody cancels it */
     const char *name; /* of what is done, for progress */
@@ -137,8 +137,8 @@ static const uint8_t *read_rows(const struct model *m, const struct bound_matrix
     return NULL;
 }
 
-/* Bytes of the part of a matrix in which row r.row0 of matrix r.index lies, from it on. */
-static void look_ahead(const struct load *l, const struct load_part *p, struct range r,
+/* Bytes of the part of a matrix in which row r.row0 of matrix r.index is, from it on. */
+static void read_ahead(const struct load *l, const struct load_part *p, struct range r,
                        uint64_t from, uint64_t n)
 {
     const struct bound_matrix *b = p->b;
@@ -147,7 +147,7 @@ static void look_ahead(const struct load *l, const struct load_part *p, struct r
     io_will_read(l->m->file, b->part[b->n_parts > 1 ? r.index : 0].t, at + from, n);
 }
 
-/* Whoever takes the first chunk of a piece asks for the piece that is p->ahead behind it. */
+/* Whoever takes the first chunk of a piece asks for the piece that is p->ahead after it. */
 static void keep_ahead(const struct load *l, const struct load_part *p, struct range r)
 {
     const struct form *f = &p->form;
@@ -155,7 +155,7 @@ static void keep_ahead(const struct load *l, const struct load_part *p, struct r
                          f->rows_per_chunk;
     const int64_t row = (p->b->n_parts > 1 ? 0 : r.index * device_matrix_out(p->b->m)) + r.row0;
     if (row % rows < f->rows_per_chunk)
-        look_ahead(l, p, r, p->ahead, (uint64_t)(rows + f->rows_per_chunk) * f->stored_bytes);
+        read_ahead(l, p, r, p->ahead, (uint64_t)(rows + f->rows_per_chunk) * f->stored_bytes);
 }
 
 /* ---- new memory ---- */
@@ -178,7 +178,7 @@ static void fill_first(const struct load *l)
                   (size_t)(n < j->fresh[i].n_bytes ? n : j->fresh[i].n_bytes));
 }
 
-/* Huge pages that begin as far behind this chunk's memory as fill_lead() says.  A page is filled
+/* Huge pages that begin as far after this chunk's memory as fill_lead() says.  A page is filled
  * shortly before it is written to: the system clears it, and it is still in the cache.  By one
  * worker each: two that meet at a new page would both clear one. */
 static void fill_ahead(const struct load *l, uint8_t *fresh, uint64_t n_bytes, int64_t chunk)
@@ -197,7 +197,7 @@ static void fill_ahead(const struct load *l, uint8_t *fresh, uint64_t n_bytes, i
 /* ---- a job ---- */
 
 /* more: bytes of this job.  The thread that loads. */
-static void tell(struct load *l, double more)
+static void show_progress(struct load *l, double more)
 {
     if (l->quiet)
         return;
@@ -208,14 +208,14 @@ static void tell(struct load *l, double more)
         atomic_store_explicit(&l->stop, true, memory_order_relaxed);
 }
 
-static void tell_of_chunk(struct load *l, int64_t chunk)
+static void report_chunk(struct load *l, int64_t chunk)
 {
     enum { EVERY = 32 };
     const struct load_job *j = &l->job;
-    if (chunk < l->told + EVERY)
+    if (chunk < l->reported + EVERY)
         return;
-    l->told = chunk;
-    tell(l, (double)j->bytes * (double)chunk / (double)j->n_chunks);
+    l->reported = chunk;
+    show_progress(l, (double)j->bytes * (double)chunk / (double)j->n_chunks);
 }
 
 static void load_chunk(void *arg, int64_t chunk, int worker)
@@ -223,7 +223,7 @@ static void load_chunk(void *arg, int64_t chunk, int worker)
     struct load *l = arg;
     const struct load_job *j = &l->job;
     if (worker == 0) /* the thread that loads */
-        tell_of_chunk(l, chunk);
+        report_chunk(l, chunk);
     if (atomic_load_explicit(&l->stop, memory_order_relaxed))
         return;
     int k = 0;
@@ -328,7 +328,7 @@ static ingle_status run_job(struct load *l, struct err *err)
             return err_set(err, INGLE_NOMEM, "no memory for %lld pieces of tensor '%s'",
                            (long long)n, b->part[0].t->name);
     }
-    l->told = -1;
+    l->reported = -1;
     fill_first(l);
     pool_run(device_pool(l->m->d), j->n_chunks, load_chunk, l);
     for (int i = 0; i < pool_size(device_pool(l->m->d)); i++)
@@ -338,7 +338,7 @@ static ingle_status run_job(struct load *l, struct err *err)
             return l->err[i].status;
         }
     count_rounded(l);
-    tell(l, (double)j->bytes);
+    show_progress(l, (double)j->bytes);
     l->done += l->by_pieces ? 0 : j->bytes;
     if (l->cancelled)
         return err_set(err, INGLE_CANCEL, "loading '%s' was cancelled", io_path(l->m->file));
@@ -361,7 +361,7 @@ static void load_release(struct load *l)
     mem_free(l->rounded);
 }
 
-/* Behind the last matrix that is loaded; s: what loading came to. */
+/* After the last matrix that is loaded; s: what loading came to. */
 static ingle_status load_close(struct load *l, ingle_status s, struct err *err)
 {
     if (!s && l->n_rounded)
@@ -374,8 +374,8 @@ static ingle_status load_close(struct load *l, ingle_status s, struct err *err)
     return s;
 }
 
-/* The beginning of the matrices behind matrix i, while that is loaded. */
-static void look_at_next(const struct load *l, size_t i, bool dense)
+/* The beginning of the matrices after matrix i, while that is loaded. */
+static void read_ahead_next(const struct load *l, size_t i, bool dense)
 {
     const struct model *m = l->m;
     struct load_job j;
@@ -383,7 +383,7 @@ static void look_at_next(const struct load *l, size_t i, bool dense)
         ;
     if (i < m->n_matrices && !job_of(m, i, &j, NULL))
         for (int k = 0; k < j.n_parts; k++)
-            look_ahead(l, &j.part[k], (struct range){0}, 0, j.part[k].ahead);
+            read_ahead(l, &j.part[k], (struct range){0}, 0, j.part[k].ahead);
 }
 
 /* The part of the image that is matrix i's, or its group's; *n 0: none. */
@@ -402,7 +402,7 @@ static uint8_t *part_of(const struct model *m, const struct packed_want *w, size
 /* ---- weights of a card ---- */
 
 /* Files of models have no checksums: bytes that were written while the model is in use cannot be
- * told from its own.  Links and permissions may change. */
+ * distinguished from its own.  Links and permissions may change. */
 static ingle_status check_stamp(const struct model *m, uint32_t file, struct err *err)
 {
     if (!m->stamp || !m->stamp[file].inode || io_is_as(m->file, file, &m->stamp[file]))
@@ -410,7 +410,7 @@ static ingle_status check_stamp(const struct model *m, uint32_t file, struct err
     return err_set(err, INGLE_IO, "the model's file was changed while in use");
 }
 
-/* Whether some are to lie there. */
+/* Whether some are to be there. */
 static bool wants_card(const struct model *m)
 {
     for (size_t i = 0; i < m->n_matrices; i++)
@@ -474,7 +474,7 @@ static ingle_status bring_home(void *arg, const struct device_matrix *d, struct 
     return s;
 }
 
-/* Matrix i, or its group, goes to the card if it is to lie there: all of a group or none.  The
+/* Matrix i, or its group, goes to the card if it is to be there: all of a group or none.  The
  * host's pages go back to the system. */
 static void send(struct model *m, const struct packed_want *w, size_t i)
 {
@@ -501,7 +501,7 @@ static void send(struct model *m, const struct packed_want *w, size_t i)
         device_matrix_away(part[k], bring_home, m);
 }
 
-/* Of an image that is mapped; what comes next is asked for before. */
+/* Of an image that is mapped; what comes next is requested before. */
 static ingle_status send_all(struct model *m, const struct packed_want *w, struct err *err)
 {
     uint64_t done = 0, n;
@@ -553,13 +553,13 @@ static ingle_status load_all(struct model *m, const struct packed_want *w, bool 
     ingle_status s = load_open(&l, m, only_sum, err);
     for (size_t i = 0; i < m->n_matrices; i++)
         l.all += dense && m->matrix[i].group ? 0 : device_matrix_bytes(m->matrix[i].m);
-    tell(&l, 0); /* rates count from here */
+    show_progress(&l, 0); /* rates count from here */
     if (w)
         device_upload_begin(m->d, largest_of_card(m));
     for (size_t i = 0; !s && i < m->n_matrices; i++) {
         if ((dense && m->matrix[i].group) || is_of_job_before(m, i))
             continue;
-        look_at_next(&l, i, dense);
+        read_ahead_next(&l, i, dense);
         s = job_of(m, i, &l.job, err);
         l.only_sum = only_sum || m->matrix[i].away;
         if (!s && w && !l.only_sum)
@@ -597,7 +597,7 @@ static uint64_t wanted_bytes(const struct packed_want *w, const struct model_loa
     return o->no_experts ? w->head.dense_bytes : w->head.image_bytes;
 }
 
-/* True: the weights lie in a file and are there. */
+/* True: the weights are in a file and are there. */
 static bool map(struct model *m, const struct packed_want *w, const struct model_load_options *o)
 {
     const uint64_t n = wanted_bytes(w, o);
@@ -692,7 +692,7 @@ static ingle_status reserve(struct model *m, const struct packed_want *w, uint64
         const struct bound_matrix *b = &m->matrix[i];
         const bool first = b->group && m->group[b->group - 1]->part[0] == b->m;
         if (w->matrix[i].at < n && (first || !device_matrix_is_divided(b->m)))
-            device_matrix_settle(b->m);
+            device_matrix_spread(b->m);
     }
     return s;
 }
@@ -723,7 +723,7 @@ static ingle_status grow_image(struct image *s, uint64_t n, struct err *err)
     return INGLE_OK;
 }
 
-/* A matrix whose rows lie on several nodes, as one. */
+/* A matrix whose rows are on several nodes, as one. */
 static ingle_status next_of_run(struct image *s, const struct device_matrix *m, uint64_t n,
                                 const void **out, struct err *err)
 {
@@ -736,7 +736,7 @@ static ingle_status next_of_run(struct image *s, const struct device_matrix *m, 
     return st;
 }
 
-/* Experts whose rows lie on several nodes, as extents. */
+/* Experts whose rows are on several nodes, as extents. */
 static ingle_status next_divided(struct image *s, const struct packed_group *g,
                                  const struct model_experts *e, uint64_t at, uint64_t n,
                                  const void **out, struct err *err)
@@ -861,7 +861,7 @@ static bool stream_file(struct model *m, const struct packed_want *w,
     return done;
 }
 
-/* All of it but what lies on a card, whose pages would come back. */
+/* All of it but what is on a card, whose pages would come back. */
 static bool lock_image(const struct model *m, const struct packed_want *w)
 {
     if (!m->sent_bytes)
@@ -930,14 +930,14 @@ static void full_nodes(const struct model *m, char *out, size_t n)
     }
 }
 
-/* Whether weights lie where threads read them. */
+/* Whether weights are where threads read them. */
 static void count_local(struct model *m)
 {
     struct device_placement p = {0};
     char full[256];
     m->loaded.local_share = -1;
     for (size_t i = 0; i < m->n_matrices; i++)
-        device_matrix_look(m->matrix[i].m, &p);
+        device_matrix_placement(m->matrix[i].m, &p);
     if (!(p.bytes > 0))
         return;
     m->loaded.local_share = p.local_bytes / p.bytes;

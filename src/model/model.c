@@ -534,7 +534,7 @@ ingle_status model_vector(struct model *m, const char *name, int64_t n,
     struct device_vector *w = NULL;
     s = model_floats(m, name, n, v, err);
     if (!s && !m->nothing && strstr(name, "norm") && is_nothing(v, n))
-        m->nothing = e->t->name; /* told when it is loaded: a plan asks for shapes alone */
+        m->nothing = e->t->name; /* reported when it is loaded: a plan needs only shapes */
     if (!s)
         s = device_vector_create(&w, m->d, v, n, err);
     mem_free(v);
@@ -597,7 +597,7 @@ ingle_status model_table_row(const struct model_table *t, int64_t i, void *store
     return s;
 }
 
-static bool stands_alone(uint32_t type)
+static bool is_single(uint32_t type)
 {
     return type == QUANT_F32 || type == QUANT_F16 || type == QUANT_BF16 ||
            (quant_info(type)->quantised && type != QUANT_NVFP4 && type < QUANT_FP8_E4M3);
@@ -610,7 +610,7 @@ ingle_status model_same(const struct model *m, const char *a, const char *b, boo
     const struct io_tensor *x = model_find(m, a), *y = model_find(m, b);
     *out = false;
     if (!x || !y || x->type != y->type || x->n_bytes != y->n_bytes ||
-        memcmp(x->ne, y->ne, sizeof x->ne) || !stands_alone(x->type))
+        memcmp(x->ne, y->ne, sizeof x->ne) || !is_single(x->type))
         return INGLE_OK;
     uint8_t *buffer = mem_alloc(2 * PIECE);
     if (!buffer)

@@ -111,7 +111,7 @@ MUST_CHECK ingle_status model_report_skipped(const struct model *m, const struct
                                              struct err *err);
 
 uint64_t model_bytes(const struct model *m); /* memory of the bound weights, packed */
-/* Behind binding, before the plan: matrices of layers outside [from, to), and without `rest` those
+/* After binding, before the plan: matrices of layers outside [from, to), and without `rest` those
  * of no layer, are not loaded and take no memory; their bytes are read for model_sum() alone. */
 void model_keep_layers(struct model *m, int64_t from, int64_t to, bool rest);
 
@@ -135,7 +135,7 @@ MUST_CHECK ingle_status model_stack_open(struct model_stack **out, struct model 
                                          const char *name, struct err *err);
 void model_stack_close(struct model_stack *s);
 void model_stack_info(const struct model_stack *s, struct model_stack_info *out);
-/* Rows [row, row + n) of all matrices' rows behind one another, of one matrix, as rows of
+/* Rows [row, row + n) of all matrices' rows after each other, of one matrix, as rows of
  * info.type. work: model_stack_work() bytes.  Any thread.  *rounded is set where a value could not
  * be held exactly. */
 size_t model_stack_work(const struct model_stack *s, int64_t n);
@@ -146,7 +146,7 @@ MUST_CHECK ingle_status model_stack_rows(const struct model_stack *s, int64_t ro
 
 enum { MODEL_PARTS = 3, MODEL_EXTENT = 4096 };
 
-/* The experts of one layer.  The matrices of an expert lie together, in an *extent*: in memory, in
+/* The experts of one layer.  The matrices of an expert are together, in an *extent*: in memory, in
  * a file of packed weights, and in the place that a reader gives. */
 struct model_experts {
     int64_t layer;   /* for messages */
@@ -169,13 +169,13 @@ MUST_CHECK ingle_status model_experts(struct model *m, int64_t layer,
 /* Bytes of the matrices of a layer ("blk.N.", -1: of those of none), of its experts or of all
  * others. */
 uint64_t model_layer_bytes(const struct model *m, int64_t layer, bool experts);
-/* The next layer behind this one (-1: the first one) that has matrices; -1: there is none. */
+/* The next layer after this one (-1: the first one) that has matrices; -1: there is none. */
 int64_t model_layer_after(const struct model *m, int64_t layer);
-/* Before they are loaded: where they are to lie, vectors with what is not experts; but: except this
+/* Before they are loaded: where they are to be, vectors with what is not experts; but: except this
  * one, or NULL. */
 void model_place(struct model *m, int64_t layer, bool experts, const struct device_matrix *but,
                  enum device_side side);
-/* Bytes of those that lie on the card. */
+/* Bytes of those that are on the card. */
 uint64_t model_card_bytes(const struct model *m);
 size_t model_n_experts(const struct model *m); /* layers that have them */
 struct model_experts *model_experts_at(const struct model *m, size_t i);
@@ -254,11 +254,11 @@ MUST_CHECK ingle_status model_pack_clear(const char *dir, int64_t *n_files, uint
  * the stamps of its files. */
 uint64_t model_identity(const struct model *m);
 /* Hash of all bytes of the bound weights (of tables: samples, with size and time of their file):
- * who this model is, wherever its files lie.  Known behind model_load_with(); before that a file of
- * packed weights tells it, or all is read. */
+ * who this model is, wherever its files are.  Known after model_load_with(); before that a file of
+ * packed weights has it, or all is read. */
 MUST_CHECK ingle_status model_sum(struct model *m, const struct model_load_options *o,
                                   uint64_t *out, struct err *err);
-/* Behind model_load_with(): that hash if it is of all bytes and of nothing else, so that copies of
+/* After model_load_with(): that hash if it is of all bytes and of nothing else, so that copies of
  * a file have the same; 0: it is not known without reading everything. */
 uint64_t model_exact_sum(const struct model *m);
 /* Hash of the experts as the model's file has them, the same for all copies of it: of all bytes, or

@@ -73,7 +73,7 @@ static uint64_t align_up(uint64_t at)
 
 static_assert(PACKED_ALIGN % MODEL_EXTENT == 0, "extents lie on borders of a file");
 
-/* Extents follow each other behind the other matrices. */
+/* Extents follow each other after the other matrices. */
 static void set_extents(struct packed_want *w, const struct model *m)
 {
     uint64_t at = w->head.dense_bytes, first = 0;
@@ -335,7 +335,7 @@ ingle_status model_packed_open(struct packed_file *f, int dir, const char *name,
         return err_set(err, errno == ENOENT ? INGLE_NOTFOUND : INGLE_IO, "%s: cannot open: %s",
                        name, strerror(errno));
     ingle_status s = INGLE_OK;
-    /* File systems without locks: nobody can tell that the file is in use, which costs its name at
+    /* File systems without locks: nobody can see that the file is in use, which costs its name at
      * worst. */
     if (!model_packed_lock(f->fd, LOCK_SH) && errno == EWOULDBLOCK)
         s = err_set(err, INGLE_IO, "%s: another process has locked it", name);

@@ -1,10 +1,10 @@
 /*
  * packed - inside the room: the file of packed weights, and the directory of such files.
  *
- * A file holds the weights of one model as they lie in memory, so that the next start maps them
+ * A file holds the weights of one model as they are in memory, so that the next start maps them
  * instead of reading and packing: header, table (matrices, experts, sources, sums of blocks, sums
  * of extents), then, from a page border on (a huge page's, of a large one), the image: every matrix
- * at its place in one piece of memory.  Experts come behind all other matrices, layer by layer,
+ * at its place in one piece of memory.  Experts come after all other matrices, layer by layer,
  * each as an extent (model_experts()): one read brings one expert, and a layer is one run.
  *
  * A file belongs to its sources (sizes, times, inodes), to the tensors (model_identity()), to the
@@ -72,7 +72,7 @@ struct packed_want {
     struct packed_group *group;
     struct io_stamp *source;
 };
-/* head.n_sources is 0 where a file cannot be: the model's bytes lie in no file, or it has
+/* head.n_sources is 0 where a file cannot be: the model's bytes are in no file, or it has
  * changed since it was opened. */
 MUST_CHECK ingle_status model_packed_want_init(struct packed_want *w, const struct model *m,
                                          uint64_t identity, struct err *err);
@@ -98,7 +98,7 @@ void model_packed_close(struct packed_file *f);
 /* flock() without waiting for long: who asks whether a file is in use holds a lock for a moment.
  * False, with errno. */
 bool model_packed_lock(int fd, int how);
-/* Header and table of n bytes: what model_packed_open() checks.  *table_bytes: behind the
+/* Header and table of n bytes: what model_packed_open() checks.  *table_bytes: after the
  * header. */
 MUST_CHECK ingle_status model_packed_check_head(const struct packed_header *h, uint64_t file_bytes,
                                           const char *name, uint64_t *table_bytes, struct err *err);

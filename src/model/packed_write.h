@@ -14,10 +14,10 @@ struct packed_write {
      * call. */
     ingle_status (*next)(void *arg, uint64_t at, uint64_t n, const void **out, struct err *err);
     void *arg;
-    bool few_extents; /* of a layer's extents some are asked for at a time */
+    bool few_extents; /* of a layer's extents some are requested at a time */
     const struct report_sink *sink;
 };
-/* How many bytes of the image, from `at` on, are asked for at once: a matrix with what is behind
+/* How many bytes of the image, from `at` on, are requested at once: a matrix with what is after
  * it, or the extents of a layer. */
 uint64_t model_packed_piece(const struct packed_want *w, uint64_t at);
 /* Writes an image under a temporary name, syncs and renames.  INGLE_LIMIT: there is no room;

@@ -17,7 +17,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { GROUP = 32, FP8_TILE = 128, NVFP4_GROUP = 16, NVFP4_BLOCK = 64, MOST_LOOKED_AT = 1 << 20 };
+enum { GROUP = 32, FP8_TILE = 128, NVFP4_GROUP = 16, NVFP4_BLOCK = 64, MOST_TRIED = 1 << 20 };
 /* Halves from 2^-14 on are exact, brain floats begin at 2^-126: scales of whole numbers are loaded
  * as 1,024 times themselves, and products divided by it. */
 enum { INT_SHIFT = 10 };
@@ -256,7 +256,7 @@ static ingle_status all_are(const struct model *m, const struct io_tensor *s, sc
 {
     const uint64_t n = s->n_bytes / quant_info(s->type)->n_bytes;
     *out = false;
-    if (n > MOST_LOOKED_AT)
+    if (n > MOST_TRIED)
         return INGLE_OK;
     uint8_t *work = mem_calloc((size_t)n, sizeof(float));
     float *v = mem_calloc((size_t)n, sizeof *v);

@@ -97,8 +97,8 @@ static bool is_of_tokens(const struct io_tensor *t)
 }
 
 /* rows, of row_bytes, of tensor t, which has whole matrices of `out` of them. */
-static ingle_status look(struct model *m, const struct io_tensor *t, struct hole h, int64_t rows,
-                         int64_t out, uint64_t row_bytes, struct err *err)
+static ingle_status check_part(struct model *m, const struct io_tensor *t, struct hole h,
+                               int64_t rows, int64_t out, uint64_t row_bytes, struct err *err)
 {
     const uint64_t n = (uint64_t)h.n * row_bytes, all = (uint64_t)rows * row_bytes;
     const bool tokens = is_of_tokens(t), whole = h.at % out == 0 && h.n % out == 0;
@@ -117,7 +117,7 @@ static ingle_status look(struct model *m, const struct io_tensor *t, struct hole
     return INGLE_OK;
 }
 
-static ingle_status look_at_all(struct model *m, struct err *err)
+static ingle_status check_all(struct model *m, struct err *err)
 {
     if (!m->n_zero)
         return INGLE_OK;
@@ -205,7 +205,7 @@ static ingle_status sum_matrix(struct model *m, const struct bound_matrix *b, st
             add_u64(m, s[i * per_part + k].hash);
         m->sum_bytes += (uint64_t)rows * row_bytes;
         const ingle_status st =
-            look(m, t, longest(s + i * per_part, per_part), rows, out, row_bytes, err);
+            check_part(m, t, longest(s + i * per_part, per_part), rows, out, row_bytes, err);
         if (st)
             return st;
     }
@@ -243,7 +243,7 @@ static void take_sample(void *arg, int64_t i, int worker)
     const uint64_t h = XXH3_64bits_withSeed(s->t->name, strlen(s->t->name), (uint64_t)i);
     const uint64_t at = from + h % (room - n + 1);
     if (io_read(s->m->file, s->t, at, bytes, n, NULL))
-        return; /* who reads such a row is told */
+        return; /* reading such a row is an error */
     s->hash[i] = XXH3_64bits(bytes, n);
     s->zero[i] = is_zero(bytes, n);
 }
@@ -298,7 +298,7 @@ ingle_status model_sum_all(struct model *m, struct err *err)
     for (size_t i = 0; !s && i < m->n_tables; i++)
         s = sum_table(m, m->table[i]->t, err);
     m->summed = true;
-    return s ? s : look_at_all(m, err);
+    return s ? s : check_all(m, err);
 }
 
 uint64_t model_exact_sum(const struct model *m)

@@ -23,7 +23,7 @@ quant_encode_fn quant_encode_f32, quant_encode_f16, quant_encode_bf16;
 quant_encode_fn quant_encode_q8_0, quant_encode_q4_0, quant_encode_q4_1;
 quant_encode_fn quant_encode_q5_0, quant_encode_q5_1, quant_encode_mxfp4;
 
-/* Makes quant_decode_FN from FN_block(const struct quant_FN *, float [n]); blocks may lie
+/* Makes quant_decode_FN from FN_block(const struct quant_FN *, float [n]); blocks may be
  * at any address. */
 #define QUANT_DECODER(fn, n)                                                                       \
     void quant_decode_##fn(const void *src, float *dst, size_t n_blocks)                           \

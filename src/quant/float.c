@@ -42,7 +42,7 @@ void quant_encode_f32(const float *src, void *dst, size_t n)
     memcpy(dst, src, n * sizeof *src);
 }
 
-/* Element-wise decoders: type T as it lies in the file, converted by EXPR of v. */
+/* Element-wise decoders: type T as it is stored in the file, converted by EXPR of v. */
 #define ELEMENTS(fn, T, expr)                                                                      \
     void quant_decode_##fn(const void *src, float *dst, size_t n)                                  \
     {                                                                                              \

@@ -1,7 +1,7 @@
 /*
  * layout - the blocks of weights as they stand in files, bit by bit.
  *
- * A block may lie at any address (sizes like 34 or 17 do not keep alignment): copy it out
+ * A block may be at any address (sizes like 34 or 17 do not keep alignment): copy it out
  * or load bytes.  All numbers are little-endian; d, m and dmin are IEEE halves.  Nibble
  * order of the 32-blocks: element j < 16 is the low nibble of byte j, element j + 16 its
  * high nibble.  C11 and C++17.

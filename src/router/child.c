@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * A process of a model: started, listened to, ended.  It dies with the thread that started it
- * (PR_SET_PDEATHSIG), so none is left when the router is killed.  It tells by systemd's protocol
+ * (PR_SET_PDEATHSIG), so none is left when the router is killed.  It reports by systemd's protocol
  * (NOTIFY_SOCKET) how far loading is and that it is ready; what it writes to standard error goes to
  * the router's log, and its last error is the reason of a failed start.
  */
@@ -118,7 +118,7 @@ void router_child_clear(struct router *r, struct router_model *m)
     close_fd(&c->notices);
     c->pid = 0;
     c->kill_at = c->doubt_until = 0;
-    c->errors_over = c->ended = false;
+    c->stderr_closed = c->ended = false;
 }
 
 static bool open_pipes(struct router *r, struct router_model *m, int theirs[2])
@@ -150,7 +150,7 @@ ingle_status router_child_start(struct router *r, struct router_model *m, bool p
     c->end = c->errors = c->output = c->notices = -1;
     c->words[0] = 0;
     c->kill_at = c->doubt_until = 0;
-    c->errors_over = c->ended = false;
+    c->stderr_closed = c->ended = false;
     str_clear(&c->line);
     str_clear(&c->text);
     snprintf(c->notice, sizeof c->notice, "%s/%u.notice", r->directory, m->number);
@@ -168,7 +168,7 @@ ingle_status router_child_start(struct router *r, struct router_model *m, bool p
         mem_free(environment[0]);
     mem_free(environment);
     if (c->pid > 0) {
-        /* without one, the end of standard error tells */
+        /* without one, the end of standard error shows it */
         c->end = (int)syscall(SYS_pidfd_open, c->pid, 0);
         if (c->end >= 0)
             (void)router_watch(r, c->end, ROUTER_ON_END, m->number);
@@ -180,7 +180,7 @@ ingle_status router_child_start(struct router *r, struct router_model *m, bool p
 
 /* ---- what it says ---- */
 
-/* "JOB: 40 %, ...", as a fetch tells how far it is. */
+/* "JOB: 40 %, ...", as a fetch reports its progress. */
 static void take_percent(struct router *r, struct router_model *m, const char *line)
 {
     const char *sign = strstr(line, " %"), *from = sign;
@@ -190,7 +190,7 @@ static void take_percent(struct router *r, struct router_model *m, const char *l
         return;
     const double share = strtod(from, NULL) / 100;
     m->progress = share < 1 ? share : 1;
-    router_tell(r, m->id, "model_status", m);
+    router_notify(r, m->id, "model_status", m);
 }
 
 static void take_line(struct router *r, struct router_model *m, char *line)
@@ -201,7 +201,7 @@ static void take_line(struct router *r, struct router_model *m, char *line)
         return;
     const bool is_error = strncmp(line, error, sizeof error - 1) == 0;
     const bool starts = m->state != ROUTER_LOADED && m->state != ROUTER_STOPPING;
-    if (is_error && starts && c->words[0]) /* the last one is why it fails, and is told then */
+    if (is_error && starts && c->words[0]) /* the last one is why it fails, and is reported then */
         router_say(r, m, "%s%s", error, c->words);
     if (is_error)
         snprintf(c->words, sizeof c->words, "%.*s", (int)sizeof c->words - 1,
@@ -233,7 +233,7 @@ static void take_notice(struct router *r, struct router_model *m, const char *te
         if (strncmp(p, progress, sizeof progress - 1) == 0) {
             m->progress = strtod(p + sizeof progress - 1, NULL);
             if (m->state == ROUTER_LOADING || m->state == ROUTER_FETCHING)
-                router_tell(r, m->id, "model_status", m);
+                router_notify(r, m->id, "model_status", m);
         }
         if (strncmp(p, "READY=1", 7) == 0 && m->state == ROUTER_LOADING) {
             m->progress = 1;
@@ -276,7 +276,7 @@ void router_child_read(struct router *r, struct router_model *m, int what)
             close_fd(fd);
             if (what == ROUTER_ON_ERRORS) {
                 take_errors(r, m, "\n", 1);
-                c->errors_over = true;
+                c->stderr_closed = true;
             }
         } else if (n < 0) {
             return;
@@ -335,7 +335,7 @@ bool router_child_ended(struct router *r, struct router_model *m, int *code)
     return true;
 }
 
-void router_children_look(const struct router *r)
+void router_children_check(const struct router *r)
 {
     for (struct router_model *m = r->models; m; m = m->next)
         if (m->state == ROUTER_LOADED && m->child.pid && !m->child.ended)

@@ -38,7 +38,7 @@ struct router_child {
     char words[ROUTER_WORDS];    /* its last error, or "" */
     char socket[108], notice[108];
     uint64_t kill_at; /* when it is killed if it has not ended; 0: never */
-    bool errors_over; /* it has closed standard error: it ends */
+    bool stderr_closed; /* it has closed standard error: it ends */
     bool ended;       /* it has, and nothing has been done about it */
     uint64_t doubt_until; /* it broke a connection: until then its end is waited for; 0: no */
 };
@@ -59,7 +59,7 @@ struct router_model {
     enum router_state state, then; /* then: after the end of the process */
     bool pulled;   /* a client has named it: it is in no list of ours */
     bool removed;  /* by a new list: forgotten when it has no process and no requests */
-    bool asked;    /* to be loaded although nobody waits */
+    bool requested; /* to be loaded although nobody waits */
     bool preload;  /* ... and nobody leaves for it */
     bool fetched;  /* its files are there */
     bool checked;  /* its plan fits into all memory */
@@ -67,7 +67,7 @@ struct router_model {
     bool no_room;  /* its plan does not fit beside those that run */
     bool let_go;   /* to be unloaded when its answers are done, as a client has asked */
     bool leaving;  /* no new requests: another model has waited too long */
-    bool info_asked; /* of the process that runs */
+    bool info_requested; /* of the process that runs */
     bool failed;
     int exit_code; /* of the last process; 128 and the signal */
     char words[ROUTER_WORDS]; /* why the last start failed, or "" */

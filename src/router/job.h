@@ -30,14 +30,14 @@ struct router_job {
     bool autoload;
     bool let_go;     /* its model is unloaded when its answers are done */
     bool passed;     /* the client has something of the answer */
-    atomic_bool gone, room, silent;
+    atomic_bool closed, room, silent;
     uint64_t arrived;
 
     CURL *easy; /* NULL: it is not with a process */
     int n_tries; /* connections that were refused */
     int n_lost;  /* processes that ended before they had answered */
     int status;
-    bool begun, streams, whole, paused, over, counted;
+    bool begun, streams, whole, paused, finished, counted;
     char content_type[128];
     struct str head;  /* "name\0value\0" ... */
     struct str reply; /* a whole answer, or the beginning of an event */

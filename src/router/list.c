@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What the router tells about its models: /models, /props, and Ollama's lists.
+ * What the router lists of its models: /models, /props, and Ollama's lists.
  */
 #define _POSIX_C_SOURCE 200809L
 #include "router/inner.h"

@@ -62,7 +62,7 @@ static void put_sample(struct str *out, const char *id, const struct line *l)
     str_addc(out, '\n');
 }
 
-/* The samples behind *at up to the next family. */
+/* The samples after *at up to the next family. */
 static void put_samples(struct str *out, const char *id, const char **at, const char *end)
 {
     struct line l;
@@ -71,7 +71,7 @@ static void put_samples(struct str *out, const char *id, const char **at, const 
             put_sample(out, id, &l);
 }
 
-/* Behind the head of this family in a text; NULL: it has none. */
+/* After the head of this family in a text; NULL: it has none. */
 static const char *find_family(const struct str *text, const struct line *head)
 {
     const char *at = text->at, *end = text->at + text->n;

@@ -41,7 +41,7 @@ static bool is_called(const struct router_model *m, const char *name, size_t n)
 
 struct router_model *router_by_name(const struct router *r, const char *name)
 {
-    static const char latest[] = ":latest"; /* Ollama's clients put it behind a name */
+    static const char latest[] = ":latest"; /* Ollama's clients put it after a name */
     const size_t n = strlen(name), k = sizeof latest - 1;
     for (struct router_model *m = r->models; m; m = m->next)
         if (!m->removed && is_called(m, name, n))
@@ -303,7 +303,7 @@ const char *router_state_word(const struct router_model *m)
 
 bool router_is_up(const struct router_model *m)
 {
-    return m->state == ROUTER_LOADED && !m->leaving && !m->child.errors_over && !m->child.ended &&
+    return m->state == ROUTER_LOADED && !m->leaving && !m->child.stderr_closed && !m->child.ended &&
            !m->child.doubt_until;
 }
 
@@ -322,7 +322,7 @@ void router_set_state(struct router *r, struct router_model *m, enum router_stat
     if (state == ROUTER_LOADED)
         m->loaded_at = m->idle_since = clock_now();
     if (before != router_state_word(m))
-        router_tell(r, m->id, "model_status", m);
+        router_notify(r, m->id, "model_status", m);
 }
 
 void router_model_free(struct router_model *m)
@@ -344,14 +344,14 @@ struct router_listener {
     struct router_listener *next;
     struct router *router;
     struct http_exchange *x;
-    bool gone; /* Sync: lock */
+    bool closed; /* Sync: lock */
 };
 
-static void listener_gone(void *arg)
+static void listener_closed(void *arg)
 {
     struct router_listener *l = arg;
     pthread_mutex_lock(&l->router->lock);
-    l->gone = true;
+    l->closed = true;
     pthread_mutex_unlock(&l->router->lock);
     router_wake(l->router);
 }
@@ -360,7 +360,7 @@ static void keep_alive(void *arg)
 {
     struct router_listener *l = arg;
     pthread_mutex_lock(&l->router->lock); /* one writer at a time */
-    if (!l->gone)
+    if (!l->closed)
         (void)http_write(l->x, ":\n\n", 3);
     pthread_mutex_unlock(&l->router->lock);
 }
@@ -376,7 +376,7 @@ bool router_listen(struct router *r, struct http_exchange *x)
     r->listeners = l;
     http_hold(x);
     http_own(x, mem_free, l);
-    http_on_gone(x, listener_gone, l);
+    http_on_close(x, listener_closed, l);
     http_silence(x, ingle_config_number(r->o.config, "keep-alive"), keep_alive, l);
     http_begin(x, 200, "text/event-stream");
     (void)http_write(x, ":\n\n", 3);
@@ -387,12 +387,12 @@ bool router_listen(struct router *r, struct http_exchange *x)
 static void forget(struct router *r, bool all)
 {
     for (struct router_listener **at = &r->listeners, *l; (l = *at);) {
-        if (!all && !l->gone) {
+        if (!all && !l->closed) {
             at = &l->next;
             continue;
         }
         *at = l->next;
-        l->gone = true;
+        l->closed = true;
         http_end(l->x);
         http_release(l->x);
     }
@@ -400,7 +400,8 @@ static void forget(struct router *r, bool all)
 
 void router_unlisten(struct router *r) { forget(r, true); }
 
-void router_tell(struct router *r, const char *id, const char *event, const struct router_model *m)
+void router_notify(struct router *r, const char *id, const char *event,
+                   const struct router_model *m)
 {
     struct str s;
     forget(r, false);
@@ -432,9 +433,9 @@ void router_tell(struct router *r, const char *id, const char *event, const stru
     str_adds(&s, "\n\n");
     for (struct router_listener *l = r->listeners; l && str_ok(&s); l = l->next) {
         if (http_unread(l->x) > (1 << 18))
-            l->gone = true; /* it does not read */
+            l->closed = true; /* it does not read */
         else if (!http_write(l->x, s.at, s.n))
-            l->gone = true;
+            l->closed = true;
     }
     str_release(&s);
 }

@@ -17,7 +17,7 @@ const char *router_state_word(const struct router_model *m);
 /* It is loaded, and takes requests. */
 bool router_is_up(const struct router_model *m);
 void router_used(struct router_model *m);
-/* The state is another one: listeners are told. */
+/* The state has changed: listeners are notified. */
 void router_set_state(struct router *r, struct router_model *m, enum router_state state);
 void router_model_free(struct router_model *m);
 double router_number(const struct router *r, const struct router_model *m, const char *option);
@@ -27,8 +27,9 @@ bool router_flag(const struct router *r, const struct router_model *m, const cha
 /* Fills m->arg with the command line; memory_bytes 0: no limit. */
 MUST_CHECK bool router_arguments(struct router *r, struct router_model *m, uint64_t memory_bytes,
                                  bool plan);
-/* Tells listeners. */
-void router_tell(struct router *r, const char *id, const char *event, const struct router_model *m);
+/* Notifies listeners. */
+void router_notify(struct router *r, const char *id, const char *event,
+                   const struct router_model *m);
 bool router_listen(struct router *r, struct http_exchange *x);
 void router_unlisten(struct router *r);
 
@@ -38,15 +39,15 @@ MUST_CHECK ingle_status router_child_start(struct router *r, struct router_model
 void router_child_stop(struct router *r, struct router_model *m, double seconds);
 void router_child_read(struct router *r, struct router_model *m, int what);
 /* True: it has ended; *code is its exit status, or 128 and the signal. */
-/* Looks which processes are ending, for who tells what runs; the router's thread hears of their
- * ends by itself. */
-void router_children_look(const struct router *r);
+/* Checks which processes are ending, for a list of those that run; the router's thread learns of
+ * their ends by itself. */
+void router_children_check(const struct router *r);
 bool router_child_ended(struct router *r, struct router_model *m, int *code);
 /* Closes what is left of it. */
 void router_child_clear(struct router *r, struct router_model *m);
 
 /* start.c.  Sync: lock */
-void router_ask(struct router *r, struct router_model *m, bool preload);
+void router_request_load(struct router *r, struct router_model *m, bool preload);
 /* A request waits for m: it is loaded as long as one does. */
 void router_want(struct router *r, struct router_model *m);
 void router_unload(struct router *r, struct router_model *m, enum router_state then,
@@ -57,7 +58,7 @@ uint64_t router_next_time(const struct router *r, uint64_t now);
 
 /* proxy.c; router thread */
 void router_job_free(void *job);
-/* From the handler: the exchange owns it and tells it what happens. */
+/* From the handler: the exchange owns it and reports to it. */
 void router_job_watch(struct router_job *j, double keepalive_seconds);
 /* Sync: lock, for those below */
 void router_job_start(struct router_job *j, struct router_model *m);

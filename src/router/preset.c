@@ -278,7 +278,7 @@ static ingle_status take(void *arg, int line, const char *section, const char *k
     return st;
 }
 
-static void tell(void *arg, const char *text)
+static void warn_line(void *arg, const char *text)
 {
     const struct reading *r = arg;
     router_presets_line(&r->to->problems, &r->to->n_problems, text);
@@ -326,7 +326,7 @@ ingle_status router_presets_text(struct router_presets *p, const char *name, con
     if (ingle_config_open(&r.all, &error))
         return err_set(err, error.status, "%s", error.text);
     r.line = mem_calloc(n_options, sizeof *r.line);
-    ingle_status st = r.line ? ini_read_on(name, text, n, take, tell, &r, err)
+    ingle_status st = r.line ? ini_read_on(name, text, n, take, warn_line, &r, err)
                              : err_set(err, INGLE_NOMEM, "no memory for '%s'", name);
     if (!st) /* otherwise the line of the model may be the wrong one */
         st = check_models(&r, st, err);

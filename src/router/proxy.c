@@ -150,9 +150,9 @@ static void end_gather(struct router_job *j)
 /* The router is done with it. */
 static void finish(struct router_job *j)
 {
-    if (j->over)
+    if (j->finished)
         return;
-    j->over = true;
+    j->finished = true;
     uncount(j);
     leave_process(j);
     if (j->gather) {
@@ -328,10 +328,10 @@ static size_t on_body(char *bytes, size_t size, size_t n, void *arg)
 
 /* ---- the way there ---- */
 
-static void on_gone(void *arg)
+static void on_close(void *arg)
 {
     struct router_job *j = arg;
-    atomic_store(&j->gone, true);
+    atomic_store(&j->closed, true);
     router_job_flag(j);
 }
 
@@ -352,7 +352,7 @@ static void on_silence(void *arg)
 void router_job_watch(struct router_job *j, double keepalive_seconds)
 {
     http_own(j->x, router_job_free, j);
-    http_on_gone(j->x, on_gone, j);
+    http_on_close(j->x, on_close, j);
     http_on_room(j->x, on_room, j);
     if (j->sse)
         http_silence(j->x, keepalive_seconds, on_silence, j);
@@ -445,7 +445,7 @@ void router_job_wait(struct router_job *j, struct router_model *m)
 static void keep_alive(struct router_job *j)
 {
     char text[96];
-    if (j->easy || j->over)
+    if (j->easy || j->finished)
         return; /* the process does that */
     if (!j->begun)
         http_begin(j->x, 200, "text/event-stream");
@@ -457,7 +457,7 @@ static void keep_alive(struct router_job *j)
 
 void router_job_flagged(struct router_job *j)
 {
-    if (atomic_load(&j->gone) && !j->over) {
+    if (atomic_load(&j->closed) && !j->finished) {
         if (!j->easy && j->model)
             (void)router_jobs_remove(&j->model->waiting, j);
         finish(j);
@@ -476,7 +476,7 @@ void router_jobs_expire(struct router_model *m, uint64_t now)
     for (struct router_job *j = m->waiting.first, *next; j; j = next) {
         next = j->next;
         const double limit = ingle_config_number(j->router->o.config, "queue-timeout");
-        const bool late = http_ask(j->x) == HTTP_LATE;
+        const bool late = http_poll(j->x) == HTTP_LATE;
         const bool queued =
             limit > 0 && now > j->arrived && (double)(now - j->arrived) > limit * 1e9;
         if (!late && !queued)
@@ -491,7 +491,7 @@ void router_jobs_expire(struct router_model *m, uint64_t now)
     }
 }
 
-/* The next model that may know what is asked for.  False: there is none. */
+/* The next model that may know what is requested.  False: there is none. */
 static bool try_next(struct router_job *j)
 {
     struct router *r = j->router;
@@ -535,7 +535,7 @@ static void again(struct router_job *j)
     leave_process(j);
     j->arrived = clock_now();
     router_job_wait(j, m);
-    if (!j->over && m->waiting.first)
+    if (!j->finished && m->waiting.first)
         router_want(j->router, m);
 }
 
@@ -553,7 +553,7 @@ static void lost(struct router_job *j, CURLcode code)
     const bool refused = code == CURLE_COULDNT_CONNECT, broken = is_broken(code);
     if (m->state == ROUTER_LOADED && m->child.pid && broken)
         m->child.doubt_until = clock_now() + DOUBT_NS;
-    /* what it asks for has gone with the process */
+    /* what it asks for ended with the process */
     if (j->x && j->n_candidates && broken && !j->passed) {
         if (try_next(j))
             return;
@@ -587,7 +587,7 @@ void router_job_done(struct router_job *j, CURLcode code)
     if (j->status == 404 && try_next(j))
         return;
     const bool ends =
-        j->model->state != ROUTER_LOADED || j->model->child.ended || j->model->child.errors_over;
+        j->model->state != ROUTER_LOADED || j->model->child.ended || j->model->child.stderr_closed;
     /* "the server is stopping": the next one is not */
     if (j->x && j->status == 503 && ends && !j->passed && ++j->n_lost < MOST_LOST) {
         again(j);

@@ -88,7 +88,7 @@ static void on_curl(struct router *r, int fd, uint32_t events)
 /* ---- the thread ---- */
 
 /* A model that has just been loaded is asked what it is. */
-static void ask_info(struct router *r, struct router_model *m)
+static void request_info(struct router *r, struct router_model *m)
 {
     struct router_job *j = mem_zalloc(sizeof *j);
     struct router_gather *g = mem_zalloc(sizeof *g);
@@ -112,7 +112,7 @@ static void ask_info(struct router *r, struct router_model *m)
 static void take_job(struct router *r, struct router_job *j)
 {
     struct router_model *m = j->model;
-    if (atomic_load(&j->gone) || r->stop) {
+    if (atomic_load(&j->closed) || r->stop) {
         router_job_fail(j, &(struct serve_error){.status = 503, .retry_seconds = 5},
                         "the server is stopping");
         return;
@@ -146,7 +146,7 @@ static void take_commands(struct router *r)
 static void stop_all(struct router *r)
 {
     for (struct router_model *m = r->models; m; m = m->next) {
-        m->asked = false;
+        m->requested = false;
         for (struct router_job *j; (j = router_jobs_take(&m->waiting));)
             router_job_fail(j, &(struct serve_error){.status = 503, .retry_seconds = 5},
                             "the server is stopping");
@@ -174,18 +174,18 @@ static bool turn(struct router *r, int *ms)
         stop_all(r);
     router_settle(r);
     for (struct router_model *m = r->models; m; m = m->next)
-        if (router_is_up(m) && !m->info_asked) {
-            m->info_asked = true;
-            ask_info(r, m);
+        if (router_is_up(m) && !m->info_requested) {
+            m->info_requested = true;
+            request_info(r, m);
         }
     const uint64_t now = clock_now();
     uint64_t next = router_next_time(r, now);
     if (r->timer && (!next || r->timer < next))
         next = r->timer;
     *ms = !next ? -1 : next <= now ? 0 : (int)((next - now) / 1000000) + 1;
-    const bool over = r->stop && !any_process(r);
+    const bool done = r->stop && !any_process(r);
     pthread_mutex_unlock(&r->lock);
-    return !over;
+    return !done;
 }
 
 static void on_child(struct router *r, int what, uint32_t number)
@@ -339,7 +339,7 @@ ingle_status router_models_take(struct router *r, struct router_presets *p, stru
         *end = m;
         end = &m->next;
     }
-    router_tell(r, "*", "models_reload", NULL);
+    router_notify(r, "*", "models_reload", NULL);
     return st;
 }
 
@@ -376,7 +376,7 @@ ingle_status router_models_pull(struct router *r, const char *name, struct route
         return st;
     m->pulled = true;
     *end = *out = m;
-    router_tell(r, "*", "models_reload", NULL);
+    router_notify(r, "*", "models_reload", NULL);
     return INGLE_OK;
 }
 
@@ -505,7 +505,7 @@ static ingle_status start_thread(struct router *r, struct err *err)
 {
     for (struct router_model *m = r->models; m; m = m->next)
         if (router_flag(r, m, "preload"))
-            router_ask(r, m, true);
+            router_request_load(r, m, true);
     if (!pool_thread(&r->thread, router_main, r))
         return err_set(err, INGLE_IO, "no thread for the router");
     r->thread_runs = true;
@@ -605,7 +605,7 @@ void router_close(struct router *r)
     }
     if (r->http)
         http_stop_handlers(r->http);
-    pthread_mutex_lock(&r->lock); /* the thread is gone: what came since is answered here */
+    pthread_mutex_lock(&r->lock); /* the thread has ended: what came since is answered here */
     if (r->thread_runs)
         take_commands(r);
     pthread_mutex_unlock(&r->lock);

@@ -52,7 +52,7 @@ static void tables(struct route_table out[2])
 }
 
 /* Whether the files and folders are to be read again. */
-static bool asks_reload(const struct http_request *rq)
+static bool wants_reload(const struct http_request *rq)
 {
     const char *reload = http_request_query(rq, "reload");
     return reload && strcmp(reload, "0") != 0 && strcmp(serve_path(rq), "/models") == 0;
@@ -68,7 +68,7 @@ void router_admit(void *arg, struct http_exchange *x, const struct http_request 
     if (found && serve_phase(&r->serve) == SERVE_DRAINING && strcmp(found->method, "POST") == 0)
         serve_fail(x, rq, &(struct serve_error){.status = 503, .retry_seconds = 5},
                    "the server is stopping");
-    else if (found && asks_reload(rq))
+    else if (found && wants_reload(rq))
         http_takes_long(x);
 }
 
@@ -307,7 +307,7 @@ static void dispatch(struct router *r, struct router_job *j, const struct http_r
                      const char *name, bool autoload)
 {
     struct router_model *m = NULL;
-    router_children_look(r);
+    router_children_check(r);
     if ((!name || !*name) && is_stored(rq)) {
         if (!put_candidates(r, j) || !j->n_candidates) {
             serve_fail(j->x, rq, &(struct serve_error){.status = 404},
@@ -345,7 +345,7 @@ static void dispatch(struct router *r, struct router_job *j, const struct http_r
 /* ---- Ollama's keep_alive ---- */
 
 /* 0, or a text that says so: "0", "0s". */
-static bool is_over_at_once(struct json_object *body)
+static bool unloads_at_once(struct json_object *body)
 {
     struct json_object *v = body ? request_get(body, "keep_alive") : NULL;
     if (!v || json_object_is_type(v, json_type_array) || json_object_is_type(v, json_type_object) ||
@@ -359,7 +359,7 @@ static bool is_over_at_once(struct json_object *body)
 }
 
 /* Nothing to answer: the request is about the model. */
-static bool asks_nothing(const struct http_request *rq, struct json_object *body)
+static bool is_empty_request(const struct http_request *rq, struct json_object *body)
 {
     const bool chat = strcmp(serve_path(rq), "/api/chat") == 0;
     struct json_object *v = request_get(body, chat ? "messages" : "prompt");
@@ -433,8 +433,8 @@ static void pass_on(struct router *r, struct http_exchange *x, const struct http
         json_object_put(body);
         return;
     }
-    const bool over = ollama && is_over_at_once(body);
-    if (over && asks_nothing(rq, body)) {
+    const bool at_once = ollama && unloads_at_once(body);
+    if (at_once && is_empty_request(rq, body)) {
         let_go(r, x, rq, name);
         json_object_put(body);
         return;
@@ -450,7 +450,7 @@ static void pass_on(struct router *r, struct http_exchange *x, const struct http
         j->x = x;
         j->arrived = clock_now();
         j->use = strcmp(rq->method, "POST") == 0;
-        j->let_go = over;
+        j->let_go = at_once;
         j->sse = wants_events(rq, body);
         ok = copy_request(j, rq);
     }
@@ -530,7 +530,7 @@ static void load(struct router *r, struct http_exchange *x, const struct http_re
         return;
     }
     pthread_mutex_lock(&r->lock);
-    router_children_look(r);
+    router_children_check(r);
     struct router_model *m = choose(r, x, rq, name);
     if (m && unload && serves_others(r, m, rq->user)) {
         serve_fail(
@@ -543,7 +543,7 @@ static void load(struct router *r, struct http_exchange *x, const struct http_re
         if (unload)
             router_unload(r, m, ROUTER_UNLOADED, "as asked");
         else
-            router_ask(r, m, false);
+            router_request_load(r, m, false);
         m->retry_at = 0;
     }
     pthread_mutex_unlock(&r->lock);
@@ -591,7 +591,7 @@ static void pull(struct router *r, struct http_exchange *x, const struct http_re
     pthread_mutex_lock(&r->lock);
     const ingle_status st = router_models_pull(r, name, &m, &err);
     if (!st) {
-        router_ask(r, m, false);
+        router_request_load(r, m, false);
         m->retry_at = 0;
     }
     pthread_mutex_unlock(&r->lock);
@@ -664,7 +664,7 @@ static void metrics(struct router *r, struct http_exchange *x, const struct http
     struct str out;
     struct router_gather *g = mem_zalloc(sizeof *g);
     pthread_mutex_lock(&r->lock);
-    router_children_look(r);
+    router_children_check(r);
     if (g) {
         g->x = x;
         g->rq = (struct http_request){.method = rq->method,
@@ -705,7 +705,7 @@ static void model(struct router *r, struct http_exchange *x, const struct http_r
     struct str out;
     str_init(&out);
     pthread_mutex_lock(&r->lock);
-    router_children_look(r);
+    router_children_check(r);
     const struct router_model *m = router_by_name(r, name);
     if (m)
         router_put_model(r, rq, m, &out);
@@ -729,7 +729,7 @@ static void list(struct router *r, struct http_exchange *x, const struct http_re
     struct str out;
     str_init(&out);
     pthread_mutex_lock(&r->lock);
-    router_children_look(r);
+    router_children_check(r);
     router_put_models(r, rq, &out);
     pthread_mutex_unlock(&r->lock);
     serve_json(x, rq, &out);
@@ -778,7 +778,7 @@ static void put(struct router *r, struct http_exchange *x, const struct http_req
     struct str out;
     str_init(&out);
     pthread_mutex_lock(&r->lock);
-    router_children_look(r);
+    router_children_check(r);
     if (what == PROPS)
         router_put_props(r, rq, &out);
     else
@@ -820,7 +820,7 @@ void router_handle(void *arg, struct http_exchange *x, const struct http_request
         put(r, x, rq, found->what);
         return;
     case MODELS:
-        if (asks_reload(rq) && (!auth_n_keys(r->address.auth) || *rq->user))
+        if (wants_reload(rq) && (!auth_n_keys(r->address.auth) || *rq->user))
             reload(r, x, rq);
         else
             list(r, x, rq);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Who runs and who waits.  Models that are asked for queue in the order of the requests.  What a
+ * Who runs and who waits.  Models that are requested queue in the order of the requests.  What a
  * hub has is fetched first, and nobody waits for that.  The first of the others gets a plan (this
  * program computes what it needs and prints it) with all the memory that there is for models: who
  * cannot fit, or whose files cannot be read, fails, and nobody has ended for it.  If it does not
@@ -22,12 +22,15 @@
 #include <stdio.h>
 #include <string.h>
 
-static const uint64_t SECOND_NS = 1000000000, PATIENCE_NS = 10000000000, LOOK_NS = 20000000;
+static const uint64_t SECOND_NS = 1000000000, PATIENCE_NS = 10000000000, CHECK_NS = 20000000;
 enum { MOST_PAUSE_S = 60, KILL_S = 10, MOST_FETCHES = 8 };
 
 static bool has_process(const struct router_model *m) { return m->child.pid != 0; }
 
-static bool is_wanted(const struct router_model *m) { return m->waiting.first || m->asked; }
+static bool is_wanted(const struct router_model *m)
+{
+    return m->waiting.first || m->requested;
+}
 
 static void unqueue(struct router *r, const struct router_model *m)
 {
@@ -66,10 +69,10 @@ void router_want(struct router *r, struct router_model *m)
     enqueue(r, m);
 }
 
-void router_ask(struct router *r, struct router_model *m, bool preload)
+void router_request_load(struct router *r, struct router_model *m, bool preload)
 {
     m->preload = preload && !is_wanted(m);
-    m->asked = true;
+    m->requested = true;
     router_want(r, m);
 }
 
@@ -81,7 +84,7 @@ static void stop(struct router *r, struct router_model *m, enum router_state the
     m->let_go = false;
     snprintf(m->why, sizeof m->why, "%s", why);
     m->leaving = false;
-    m->asked = false;
+    m->requested = false;
     router_set_state(r, m, ROUTER_STOPPING);
     router_child_stop(r, m, router_number(r, m, "drain") + KILL_S);
 }
@@ -89,7 +92,7 @@ static void stop(struct router *r, struct router_model *m, enum router_state the
 void router_unload(struct router *r, struct router_model *m, enum router_state then,
                    const char *why)
 {
-    m->asked = false;
+    m->requested = false;
     switch (m->state) {
     case ROUTER_QUEUED:
         if (!m->waiting.first) {
@@ -188,7 +191,7 @@ static void fail_start(struct router *r, struct router_model *m, int code)
         pause = MOST_PAUSE_S * SECOND_NS;
     m->failed = true;
     m->exit_code = code;
-    m->asked = false;
+    m->requested = false;
     m->n_failures++;
     m->n_failed_starts++;
     m->retry_at = pause ? clock_now() + pause : 0;
@@ -214,18 +217,18 @@ static uint64_t free_bytes(struct router *r)
 {
     struct cpu_machine machine;
     uint64_t used;
-    const double asked = ingle_config_number(r->o.config, "memory");
+    const double requested = ingle_config_number(r->o.config, "memory");
     const int n = n_processes(r, &used);
     cpu_machine_read(&machine);
     const uint64_t now = machine.memory_unread ? 0 : machine.memory_free_bytes;
-    if (asked > 0)
-        r->budget_bytes = (uint64_t)asked;
+    if (requested > 0)
+        r->budget_bytes = (uint64_t)requested;
     else if (!n)
         r->budget_bytes = now;
-    if (!r->budget_bytes || (!n && asked <= 0))
+    if (!r->budget_bytes || (!n && requested <= 0))
         return 0;
     uint64_t left = r->budget_bytes > used ? r->budget_bytes - used : 1;
-    if (asked <= 0 && now && now < left)
+    if (requested <= 0 && now && now < left)
         left = now;
     return left;
 }
@@ -304,7 +307,7 @@ static void start(struct router *r, struct router_model *m, bool plan)
         return;
     }
     m->n_starts += !plan;
-    m->info_asked = false;
+    m->info_requested = false;
     m->started_at = clock_now();
     if (!plan || fetch)
         router_say(r, m, fetch ? "fetching, if it is not there" : "loading");
@@ -352,7 +355,7 @@ static bool advance(struct router *r, struct router_model *m)
     const bool blocked = m->checked && (m->no_room || is_full(r));
     if (blocked && m->preload && !m->waiting.first) {
         router_say(r, m, "is not loaded at the start: there is no room beside the others");
-        m->asked = false;
+        m->requested = false;
         return true;
     }
     if (blocked) {
@@ -424,7 +427,7 @@ static void say_end(struct router_model *m, int code)
         snprintf(m->words, sizeof m->words, "its process ended with status %d", code);
 }
 
-/* The process of m is gone. */
+/* The process of m has ended. */
 static void take_end(struct router *r, struct router_model *m, int code)
 {
     const bool plan = m->child.plan;
@@ -481,17 +484,17 @@ static void take_in(struct router_model *m)
 {
     m->failed = false;
     m->n_failures = 0;
-    m->asked = m->preload = false;
+    m->requested = m->preload = false;
     m->words[0] = 0;
     for (struct router_job *j; (j = router_jobs_take(&m->waiting));)
         router_job_start(j, m);
 }
 
-static void look_after(struct router *r, struct router_model *m, uint64_t now)
+static void tend(struct router *r, struct router_model *m, uint64_t now)
 {
     int code;
     struct router_child *c = &m->child;
-    if (has_process(m) && (c->ended || c->errors_over || c->kill_at || c->doubt_until) &&
+    if (has_process(m) && (c->ended || c->stderr_closed || c->kill_at || c->doubt_until) &&
         router_child_ended(r, m, &code))
         take_end(r, m, code);
     if (c->doubt_until && now > c->doubt_until)
@@ -499,9 +502,9 @@ static void look_after(struct router *r, struct router_model *m, uint64_t now)
     router_jobs_expire(m, now);
     if (has_process(m) && m->child.kill_at && now > m->child.kill_at)
         (void)kill(m->child.pid, SIGKILL);
-    if (m->state != ROUTER_LOADED || c->errors_over || c->ended || c->doubt_until)
+    if (m->state != ROUTER_LOADED || c->stderr_closed || c->ended || c->doubt_until)
         return;
-    if (!m->leaving && (m->waiting.first || m->asked || m->failed))
+    if (!m->leaving && (m->waiting.first || m->requested || m->failed))
         take_in(m);
     const double ttl = router_number(r, m, "ttl");
     if (m->leaving && !m->n_active) {
@@ -520,11 +523,11 @@ void router_settle(struct router *r)
 {
     const uint64_t now = clock_now();
     for (struct router_model **at = &r->models, *m; (m = *at);) {
-        look_after(r, m, now);
+        tend(r, m, now);
         if (m->removed && !has_process(m) && m->state != ROUTER_QUEUED && !m->waiting.first &&
             !m->n_active) {
             *at = m->next;
-            router_tell(r, m->id, "model_remove", NULL);
+            router_notify(r, m->id, "model_remove", NULL);
             router_model_free(m);
             continue;
         }
@@ -542,10 +545,10 @@ uint64_t router_next_time(const struct router *r, uint64_t now)
         uint64_t at = 0;
         const double ttl = router_number(r, m, "ttl");
         if (has_process(m) &&
-            (m->child.ended || m->child.errors_over || m->child.kill_at || m->child.doubt_until))
-            at = now + LOOK_NS;
+            (m->child.ended || m->child.stderr_closed || m->child.kill_at || m->child.doubt_until))
+            at = now + CHECK_NS;
         else if (m->state == ROUTER_LOADED && !m->n_active && ttl > 0)
-            at = m->idle_since + (uint64_t)(ttl * 1e9) + LOOK_NS;
+            at = m->idle_since + (uint64_t)(ttl * 1e9) + CHECK_NS;
         if (m->waiting.first && (!at || at > now + SECOND_NS / 2))
             at = now + SECOND_NS / 2; /* their time may be up */
         if (at && (!next || at < next))

@@ -13,7 +13,7 @@
 #include <sys/resource.h>
 #include <sys/stat.h>
 
-static const uint64_t LOOK_NS = 1000000000;
+static const uint64_t CHECK_NS = 1000000000;
 
 /* ---- options ---- */
 
@@ -77,8 +77,8 @@ static ingle_status read_keys(const struct address *a, struct auth *into, struct
     return st;
 }
 
-/* What tells a changed file of keys; zeros: there is none. */
-static struct address_file look_at_keys(const struct address *a)
+/* What a changed file of keys is recognised by; zeros: there is none. */
+static struct address_file stat_keys(const struct address *a)
 {
     struct stat is;
     const char *path = ingle_config_text(a->config, "api-key-file", 0);
@@ -95,10 +95,10 @@ static struct address_file look_at_keys(const struct address *a)
 static void read_again(struct address *a, const char *path)
 {
     const uint64_t now = clock_now();
-    if (now - a->looked_at < LOOK_NS)
+    if (now - a->checked_at < CHECK_NS)
         return;
-    a->looked_at = now;
-    const struct address_file is = look_at_keys(a);
+    a->checked_at = now;
+    const struct address_file is = stat_keys(a);
     if (memcmp(&is, &a->keys, sizeof is) == 0)
         return;
     a->keys = is;
@@ -137,7 +137,7 @@ static ingle_status read_access(struct address *a, struct err *err)
     ingle_status st = auth_open(&a->auth, err);
     if (!st && ingle_config_flag(c, "trust-user"))
         auth_trust(a->auth);
-    a->keys = look_at_keys(a);
+    a->keys = stat_keys(a);
     if (!st)
         st = read_keys(a, a->auth, err);
     if (!st && origins)
@@ -192,7 +192,9 @@ ingle_status address_listen(struct address *a, const struct http_options *calls,
         .listener = a->listener,
         .n_listeners = a->n_listeners,
         .host = a->host,
-        .n_host = a->n_hosts ? a->n_hosts : a->unix_path ? -1 : 0,
+        .n_host = a->n_hosts     ? a->n_hosts
+                  : a->unix_path ? -1
+                                 : 0,
         .port = (int)ingle_config_number(c, "port"),
         .unix_path = a->unix_path,
         .tls_cert = a->tls_cert,
@@ -215,7 +217,7 @@ ingle_status address_listen(struct address *a, const struct http_options *calls,
         .admit = calls->admit,
         .handle = calls->handle,
         .refuse = calls->refuse,
-        .over = calls->over,
+        .finished = calls->finished,
         .tick = calls->tick,
         .arg = calls->arg,
     };

@@ -34,11 +34,11 @@ struct address {
         int64_t seconds, ns;
         uint64_t device, inode, size, mode, owner;
     } keys;             /* the file of keys as it was last looked at; who set `renews` */
-    uint64_t looked_at; /* clock_now(); the same */
+    uint64_t checked_at; /* clock_now(); the same */
     atomic_bool renews; /* Sync: atomic; a thread looks at the file */
 };
 
-/* Reads the options and the files that they name.  *a is zero before but for the sink; ended by
+/* Reads the options and the files that they name.  *a is zero before except for the sink; ended by
  * address_close() also after a failure. listener [n]: sockets that the starter handed over; they
  * replace --host and --port. */
 MUST_CHECK ingle_status address_open(struct address *a, const struct ingle_config *config,

@@ -127,7 +127,7 @@ static void let_go(struct answer *a)
     a->link = NULL;
 }
 
-/* The answer behind a in the list, or the first one, with a reference; gives back that to a. */
+/* The answer after a in the list, or the first one, with a reference; gives back that to a. */
 static struct answer *next_answer(struct answer_core *c, struct answer *a)
 {
     pthread_mutex_lock(&c->lock);
@@ -140,7 +140,7 @@ static struct answer *next_answer(struct answer_core *c, struct answer *a)
     return next;
 }
 
-/* Takes the request and the state; NULL: they are gone. */
+/* Takes the request and the state; NULL: they are freed. */
 static struct answer *new_answer(struct answer_core *c, struct chat_request *r,
                                  const struct dialect *d, void *state)
 {
@@ -280,10 +280,10 @@ static void on_free(void *arg)
  * clients would wait with it.  What cannot be done at once is done by who has the lock, when he
  * gives it back.
  */
-enum { DUE_GONE = 1, DUE_ROOM = 2, DUE_SILENCE = 4 };
+enum { DUE_CLOSED = 1, DUE_ROOM = 2, DUE_SILENCE = 4 };
 
 /* The client has left.  Before the first token its request may wait for one who asks the same. */
-static void do_gone(struct answer *a)
+static void do_close(struct answer *a)
 {
     if (!a->link || a->finished)
         return;
@@ -307,15 +307,15 @@ static void do_silence(struct answer *a)
 static void do_due(struct answer *a)
 {
     const unsigned due = atomic_exchange(&a->due, 0);
-    if (due & DUE_GONE)
-        do_gone(a);
+    if (due & DUE_CLOSED)
+        do_close(a);
     if ((due & DUE_ROOM) && a->link) /* the client has read down what waited for it */
         hold(a, false);
     if (due & DUE_SILENCE)
         do_silence(a);
 }
 
-static void tell(struct answer *a, unsigned due)
+static void post(struct answer *a, unsigned due)
 {
     atomic_fetch_or(&a->due, due);
     if (pthread_mutex_trylock(&a->lock))
@@ -324,11 +324,20 @@ static void tell(struct answer *a, unsigned due)
     answer_unlock(a);
 }
 
-static void on_gone(void *arg) { tell(((struct answer_link *)arg)->a, DUE_GONE); }
+static void on_close(void *arg)
+{
+    post(((struct answer_link *)arg)->a, DUE_CLOSED);
+}
 
-static void on_room(void *arg) { tell(((struct answer_link *)arg)->a, DUE_ROOM); }
+static void on_room(void *arg)
+{
+    post(((struct answer_link *)arg)->a, DUE_ROOM);
+}
 
-static void on_silence(void *arg) { tell(((struct answer_link *)arg)->a, DUE_SILENCE); }
+static void on_silence(void *arg)
+{
+    post(((struct answer_link *)arg)->a, DUE_SILENCE);
+}
 
 /* Ties x to a, of which the link holds a reference of its own. */
 static bool listen(struct answer *a, struct http_exchange *x)
@@ -340,7 +349,7 @@ static bool listen(struct answer *a, struct http_exchange *x)
     l->a = a;
     http_hold(x);
     http_own(x, on_free, l);
-    http_on_gone(x, on_gone, l);
+    http_on_close(x, on_close, l);
     http_on_room(x, on_room, l);
     http_silence(x, a->core->o.keepalive_seconds, on_silence, l);
     a->x = x;
@@ -460,7 +469,7 @@ void answer_stop(struct answer_core *c)
     pthread_mutex_unlock(&c->lock);
     for (struct answer *a = NULL; (a = next_answer(c, a));) {
         answer_lock(a);
-        answer_cancel(a); /* end() tells the client */
+        answer_cancel(a); /* end() reports it to the client */
         answer_unlock(a);
     }
 }
@@ -633,14 +642,14 @@ static bool is_stopping(struct answer_core *c)
 static void observe_refusal(struct answer *a, const struct fault *f)
 {
     const struct answer_options *o = &a->core->o;
-    const bool gone = http_gone(a->asker);
+    const bool closed = http_is_closed(a->exchange);
     const struct answer_record r = {.dialect = a->dialect->name,
                                     .request_id = a->names.request_id,
                                     .trace = a->names.trace,
-                                    .outcome = gone                      ? "cancelled"
+                                    .outcome = closed                    ? "cancelled"
                                                : f->kind == FAULT_ENGINE ? "error"
                                                                          : "rejected",
-                                    .status = gone ? 0 : f->status};
+                                    .status = closed ? 0 : f->status};
     if (o->observe)
         o->observe(o->arg, &r);
     a->observed = true;
@@ -684,7 +693,7 @@ static bool can_be_header(const char *s)
 
 /* By what replicas should be chosen so that this request finds its beginning computed: proxies see
  * headers alone. */
-static void tell_affinity(struct http_exchange *x, const struct http_request *rq,
+static void note_affinity(struct http_exchange *x, const struct http_request *rq,
                           const struct chat_request *r)
 {
     static const char *const session[] = {"x-conversation-id", "x-claude-code-session-id",
@@ -735,7 +744,7 @@ void answer_start(struct answer_core *c, struct http_exchange *x, const struct h
     check_stopping(is_stopping(c), &f);
     if (!r->user.n && rq->user)
         str_adds(&r->user, rq->user);
-    tell_affinity(x, rq, r);
+    note_affinity(x, rq, r);
     const bool attached = !f.kind && attach(c, x, digest, &state);
     struct answer *a = attached ? NULL : new_answer(c, r, d, state);
     if (attached) {
@@ -747,7 +756,7 @@ void answer_start(struct answer_core *c, struct http_exchange *x, const struct h
         http_reply(x, 500, "application/json", nomem, sizeof nomem - 1);
         return;
     }
-    a->asker = x;
+    a->exchange = x;
     name_answer(a, rq);
     a->tag = http_get_tag(x);
     if (a->tag && c->o.hold_tag)

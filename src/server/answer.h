@@ -19,7 +19,7 @@
 
 struct answer_core;
 
-/* How an answer went, told once when it is over; on the scheduler's or the I/O thread. */
+/* How an answer went, reported once at its end; on the scheduler's or the I/O thread. */
 struct answer_record {
     const char *dialect;
     const char *outcome; /* "ok", "cancelled", "timeout", "rejected", "error" */
@@ -39,7 +39,7 @@ struct answer_record {
 
 struct answer_tokens {
     const int32_t *prompt, *drawn; /* [n_prompt], [n_drawn] */
-    /* [n_prompt], where the prompt's tokens stand; NULL: one behind the other */
+    /* [n_prompt], where the prompt's tokens stand; NULL: one after the other */
     const int32_t *position;
     size_t n_prompt, n_drawn;
     size_t n_stable; /* of the prompt, what later ones begin with; 0: not known */

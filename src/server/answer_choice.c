@@ -118,7 +118,7 @@ static bool accept_cut(struct answer_choice *c, struct answer_pending *p)
 
 /* Gives the n bytes that go to the end of the content to the tokens that wait.  What waits
  * and is not there was a marker.  Together the tokens' texts are the content, always. */
-static bool settle(struct answer_run *r, const char *text, size_t n)
+static bool assign_text(struct answer_run *r, const char *text, size_t n)
 {
     struct answer_choice *c = &r->c;
     struct piece s = {text, n, c->content.n};
@@ -188,27 +188,27 @@ static bool add_pending(struct answer_run *r, const struct ingle_drawn *d)
 
 /* ---- events of the reader ---- */
 
-static void tell_text(struct answer_run *r, enum answer_text kind, const char *text, size_t n)
+static void send_text(struct answer_run *r, enum answer_text kind, const char *text, size_t n)
 {
     struct answer *a = r->a;
     if (!streams(a) || !n)
         return;
     a->open = true;
     a->dialect->text(a->state, &r->c, kind, text, n,
-                     kind == ANSWER_CONTENT ? r->told : r->c.n_tokens, &a->out);
+                     kind == ANSWER_CONTENT ? r->n_sent : r->c.n_tokens, &a->out);
     if (kind == ANSWER_CONTENT)
-        r->told = r->c.n_tokens;
+        r->n_sent = r->c.n_tokens;
 }
 
 static void add_content(struct answer_run *r, const char *text, size_t n)
 {
-    bool ok = !r->a->request.logprobs || settle(r, text, n);
+    bool ok = !r->a->request.logprobs || assign_text(r, text, n);
     str_add(&r->c.content, text, n);
     if (!ok || !str_ok(&r->c.content)) {
         nomem(r->a);
         return;
     }
-    tell_text(r, ANSWER_CONTENT, text, n);
+    send_text(r, ANSWER_CONTENT, text, n);
 }
 
 static void add_reasoning(struct answer_run *r, const char *text, size_t n)
@@ -218,7 +218,7 @@ static void add_reasoning(struct answer_run *r, const char *text, size_t n)
     if (!str_ok(&r->c.reasoning))
         nomem(r->a);
     else
-        tell_text(r, ANSWER_REASONING, text, n);
+        send_text(r, ANSWER_REASONING, text, n);
 }
 
 static void make_call_id(char id[30])
@@ -377,7 +377,7 @@ static void constrain(struct answer_run *r)
 }
 
 /* From the marker of a call to its end what the model says follows the tools' schemas; so it is a
- * call, and told while it comes.  Behind it the model is free again. */
+ * call, and sent while it comes.  After it the model is free again. */
 static void hold_call(struct answer_run *r)
 {
     const struct answer *a = r->a;
@@ -407,7 +407,7 @@ static const int32_t *find_stop(const struct chat_request *q, int32_t id)
     return NULL;
 }
 
-/* Control tokens have no text unless it is asked for. */
+/* Control tokens have no text unless it is requested. */
 static bool is_special(const struct answer *a, int32_t id)
 {
     char *text;
@@ -541,7 +541,7 @@ void answer_echo(struct answer_run *r)
     if (!str_ok(&r->c.content))
         nomem(r->a);
     else
-        tell_text(r, ANSWER_CONTENT, r->c.content.at, r->c.content.n);
+        send_text(r, ANSWER_CONTENT, r->c.content.at, r->c.content.n);
 }
 
 static enum answer_finish finish_of(const struct answer_run *r, enum ingle_finish why)

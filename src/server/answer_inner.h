@@ -3,7 +3,7 @@
  *
  * answer.c         the core, the answers that run, clients that come and leave
  * answer_prompt.c  a request to token ids, grammars and readers
- * answer_run.c     what the scheduler tells
+ * answer_run.c     callbacks of the scheduler
  * answer_choice.c  tokens to text: gathering, and the dialect's functions
  *
  * One answer has n choices for each prompt.  A part is what goes to the scheduler as one
@@ -40,7 +40,7 @@ struct answer_run {
     struct ingle_reader *reader;
     struct answer_pending *pending; /* [n_pending] */
     size_t n_pending, cap_pending;
-    size_t told;          /* tokens of c that the dialect has had */
+    size_t n_sent;        /* tokens of c that the dialect has had */
     int64_t undecided;    /* tokens since the last event */
     bool reasoning;       /* the last event was reasoning, or the prompt ends in a thought */
     bool closing;         /* the thought was too long: nothing but its end may come */
@@ -61,7 +61,7 @@ struct answer_part {
     int32_t *ids;                  /* owned by the prompt's first part */
     size_t n_ids;
     struct ingle_shortened kept; /* what is computed of them, owned likewise; n 0: all of them */
-    int64_t n_done;     /* Sync: the answer's lock; of its prompt, as told last */
+    int64_t n_done;              /* Sync: the answer's lock; of its prompt, as last reported */
     int64_t n_encoding; /* Sync: the answer's lock; media that are encoded for it, */
     double encoded;     /* Sync: the same; ... and how many are */
     struct ingle_span *span; /* [n_spans] where media stand; owned likewise */
@@ -88,11 +88,11 @@ struct answer {
 
     bool known; /* Sync: core->lock; the request has been read, and it may be found */
     struct answer_names names;
-    struct http_exchange *asker; /* whose request is being read */
+    struct http_exchange *exchange; /* whose request is being read */
     int tag;                     /* of the exchange that began it; 0: none */
     bool counted;                /* its tokens are counted, however many there are */
 
-    /* What the I/O thread has to tell and does not wait for the lock to tell: who has the lock does
+    /* Events of the I/O thread, which does not wait for the lock: who has the lock handles them
      * it. */
     atomic_uint due;
 
@@ -105,7 +105,7 @@ struct answer {
     /* owned: those of the request and of its grammar; NULL: there are none */
     const char **warnings;
     struct ingle_grammar *grammar;
-    bool grammar_first; /* from the first token on; else behind the thought */
+    bool grammar_first;  /* from the first token on; else after the thought */
     bool grammar_calls;  /* where it allows a call, there is one */
     struct ingle_grammar *calls; /* what follows the marker of a call; NULL: anything may */
     struct ingle_grammar *closer; /* the end of a thought; NULL: thoughts may be long */

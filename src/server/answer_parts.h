@@ -38,7 +38,7 @@ void answer_check_grammar(const struct answer_core *c, struct http_exchange *x,
 /* ---- answer_run.c ---- */
 
 /* Hands the parts to the scheduler that it has not; a->lock is held.  Those that find the queue
- * full behind others of this answer are left for the next call. */
+ * full after others of this answer are left for the next call. */
 void answer_submit(struct answer *a, struct fault *f);
 /* The rest of them, on the I/O thread. */
 void answer_submit_rest(struct answer *a);

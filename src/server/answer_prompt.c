@@ -123,7 +123,7 @@ static bool may_shorten(const struct answer *a)
     const struct chat_request *r = &a->request;
     const bool strict = r->has_grammar || (r->tools.n && r->tool_choice != TOOLS_NONE);
     return !a->counted && !r->n_media && !r->echo && r->prompt_keep < 1 &&
-           (r->keep_asked || (!strict && a->core->o.prompt_ctx));
+           (r->keep_requested || (!strict && a->core->o.prompt_ctx));
 }
 
 /* Nobody waits for the tokens of a client that has left, nor for those of a text that cannot be
@@ -133,7 +133,7 @@ static struct ingle_bounds bounds_of(const struct answer *a, struct fault *f)
     return (struct ingle_bounds){
         .max_tokens =
             a->counted ? 0 : num_max(a->core->o.n_ctx, may_shorten(a) ? a->core->o.prompt_ctx : 0),
-        .stop = request_is_over,
+        .stop = request_has_ended,
         .arg = f};
 }
 
@@ -234,7 +234,7 @@ static const char *effort_of(const struct answer *a, bool gemma)
 }
 
 /* Continues the rendered prompt with what the assistant has said already.  A thought that is
- * continued stays open, any other text comes behind it. */
+ * continued stays open, any other text comes after it. */
 static void append_prefill(struct answer *a, struct answer_part *p, const struct prefill *pre,
                            bool gemma, struct fault *f)
 {
@@ -339,7 +339,7 @@ static void render_chat(struct answer *a, struct answer_part *p, struct fault *f
     struct err err;
     str_init(&pre.content);
     str_init(&pre.reasoning);
-    const struct json_limits limits = {.stop = request_is_over, .arg = f};
+    const struct json_limits limits = {.stop = request_has_ended, .arg = f};
     const ingle_status st =
         json_parse(a->request.messages.at, a->request.messages.n, &limits, &messages, &err);
     if (st || !json_object_is_type(messages, json_type_array)) {
@@ -430,7 +430,7 @@ static void shorten(struct answer *a, struct answer_part *p, struct fault *f)
                                             .user = a->request.user.n ? a->request.user.at : NULL,
                                             .span = p->span,
                                             .n_spans = p->n_spans,
-                                            .stop = request_is_over,
+                                            .stop = request_has_ended,
                                             .arg = f};
     const ingle_status st =
         ingle_shorten(a->core->o.engine, p->ids, (int64_t)p->n_ids, &o, &p->kept, &e);
@@ -497,7 +497,7 @@ static void release_media(struct answer *a)
 static void make_prompts(struct answer *a, struct fault *f)
 {
     open_media(a, f);
-    for (int i = 0; i < a->n_parts && !request_is_over(f); i++) {
+    for (int i = 0; i < a->n_parts && !request_has_ended(f); i++) {
         struct answer_part *p = &a->part[i];
         if (p->first) { /* the same prompt once more */
             p->ids = p[-1].ids;
@@ -526,17 +526,17 @@ static void make_prompts(struct answer *a, struct fault *f)
 static struct ingle_grammar_options grammar_options(const struct answer *a, struct fault *f)
 {
     const struct ingle_bounds b = bounds_of(a, f);
-    const enum request_unsupported asked = a->request.unsupported;
+    const enum request_unsupported requested = a->request.unsupported;
     return (struct ingle_grammar_options){
         .stop = b.stop,
         .arg = b.arg,
-        .drop = asked == UNSUPPORTED_DROP ||
-                (asked == UNSUPPORTED_DEFAULT && a->core->o.drop_unsupported)};
+        .drop = requested == UNSUPPORTED_DROP ||
+                (requested == UNSUPPORTED_DEFAULT && a->core->o.drop_unsupported)};
 }
 
 /* In the reply, and for streams in a header: what of the request is left out, and what the answer
  * is not held to. */
-static void tell_warnings(struct answer *a)
+static void send_warnings(struct answer *a)
 {
     const struct ingle_grammar *g = a->grammar ? a->grammar : a->calls;
     struct str all;
@@ -559,11 +559,11 @@ static void tell_warnings(struct answer *a)
         if (all.at[i] < ' ' || all.at[i] > '~')
             all.at[i] = '?';
     if (all.n && str_ok(&all))
-        http_header(a->asker, "X-Ingle-Warnings", all.at);
+        http_header(a->exchange, "X-Ingle-Warnings", all.at);
     str_release(&all);
 }
 
-/* Of an error of a schema, "schema at '#/properties/a/0': 'type' ...", behind the field that has
+/* Of an error of a schema, "schema at '#/properties/a/0': 'type' ...", after the field that has
  * the schema: .properties.a[0].type.  What does not fit is left out. */
 static void put_place(const char *error, char *param, size_t n)
 {
@@ -650,8 +650,7 @@ static void open_tools_grammar(struct answer *a, struct fault *f)
     str_addc(&s, '}');
     a->grammar_calls = true;
     if (str_ok(&s))
-        open_grammar(a, INGLE_GRAMMAR_TOOLS, &s, "tools",
-                     f); /* the text tells which, or "answer" */
+        open_grammar(a, INGLE_GRAMMAR_TOOLS, &s, "tools", f); /* the text says which, or "answer" */
     else
         request_fault(f, FAULT_ENGINE, NULL, "no memory for a grammar");
     str_release(&s);
@@ -695,7 +694,7 @@ static void make_grammar(struct answer *a, struct fault *f)
         open_calls_grammar(a, f);
     a->grammar_first = a->grammar && !(a->n_parts && a->part[0].open_thought);
     if (!f->kind)
-        tell_warnings(a);
+        send_warnings(a);
 }
 
 /* The end of a thought as a token; -1: the vocabulary has none. */
@@ -747,8 +746,8 @@ static int64_t echo_weight(const struct answer *a)
     return !r->echo ? 0 : n * (r->logprobs ? PROBABLE * (1 + r->o.n_top) : PLAIN);
 }
 
-/* The longest answer that was asked for. */
-static int64_t asked_tokens(const struct answer *a)
+/* The longest answer that was requested. */
+static int64_t requested_tokens(const struct answer *a)
 {
     int64_t least = a->core->o.n_ctx;
     for (int i = 0; i < a->n_parts; i++)
@@ -759,7 +758,7 @@ static int64_t asked_tokens(const struct answer *a)
                                                                       : room;
 }
 
-/* A request keeps what it tells of tokens until its end, so that has a limit.  Where nobody said
+/* A request keeps what it reports of tokens until its end, so that has a limit.  Where nobody said
  * how long the answers may be, they are as long as it allows. */
 static void bound_gathered(struct answer *a, struct fault *f)
 {
@@ -771,7 +770,7 @@ static void bound_gathered(struct answer *a, struct fault *f)
     if (f->kind || !a->core->o.max_logprobs || (!before && !each))
         return;
     const int64_t left = before > most ? -1 : each ? (most - before) / per_token : INT64_MAX;
-    if (left < (r->o.max_tokens >= 0 ? asked_tokens(a) : each ? 1 : 0))
+    if (left < (r->o.max_tokens >= 0 ? requested_tokens(a) : each ? 1 : 0))
         request_fault(f, FAULT_REQUEST,
                       r->logprobs ? "logprobs"
                       : r->echo   ? "echo"
@@ -780,7 +779,7 @@ static void bound_gathered(struct answer *a, struct fault *f)
                       "kept of a request: "
                       "%lld tokens with alternatives, or %d times as many without "
                       "(--limit logprobs)",
-                      a->n_runs, (long long)asked_tokens(a), r->o.n_top,
+                      a->n_runs, (long long)requested_tokens(a), r->o.n_top,
                       r->echo ? " and the prompts" : "", (long long)a->core->o.max_logprobs,
                       PROBABLE);
     else if (each && r->o.max_tokens < 0)
@@ -879,7 +878,7 @@ void answer_prepare(struct answer *a, struct fault *f)
 void answer_check_grammar(const struct answer_core *c, struct http_exchange *x,
                           const struct chat_request *r, struct fault *f)
 {
-    struct answer a = {.core = (struct answer_core *)(uintptr_t)c, .asker = x, .request = *r};
+    struct answer a = {.core = (struct answer_core *)(uintptr_t)c, .exchange = x, .request = *r};
     a.info.llm = c->o.model;
     make_grammar(&a, f);
     ingle_grammar_close(a.grammar);
@@ -928,8 +927,8 @@ void answer_each_prompt(const struct answer_core *c, struct http_exchange *x,
                         const struct chat_request *r, bool any_length, answer_prompt_fn *fn,
                         void *arg, struct fault *f)
 {
-    struct answer a = {.core = (struct answer_core *)(uintptr_t)c, .asker = x, .counted = true,
-                       .request = *r};
+    struct answer a = {
+        .core = (struct answer_core *)(uintptr_t)c, .exchange = x, .counted = true, .request = *r};
     a.info.llm = c->o.model;
     str_init(&a.out);
     /* A copy of the only member that rendering changes. */

@@ -1,5 +1,5 @@
 /*
- * answer_result - what a dialect is told of an answer and its choices.
+ * answer_result - what a dialect knows of an answer and its choices.
  */
 #ifndef INGLE_SERVER_ANSWER_RESULT_H
 #define INGLE_SERVER_ANSWER_RESULT_H
@@ -75,7 +75,7 @@ static inline const char *answer_bytes(const struct answer_choice *c, size_t at)
     return c->bytes.at + at;
 }
 
-/* A token of the prompt that is shown, or one behind it; i counts both. */
+/* A token of the prompt that is shown, or one after it; i counts both. */
 struct answer_shown {
     const struct answer_token *token;
     const struct answer_top *top; /* [token->n_top] */

@@ -132,8 +132,8 @@ static bool add_prompt_token(struct answer_part *p, const struct ingle_drawn *d)
     return str_ok(&e->bytes);
 }
 
-/* The first token has no probability; whoever tells the others need not tell it.  What another part
- * of the prompt has is not kept twice. */
+/* The first token has no probability; dialects that send the others need not send it.  What another
+ * part of the prompt has is not kept twice. */
 static bool take_prompt_token(struct answer_part *p, const struct ingle_drawn *d)
 {
     if (answer_echo_of(p) != &p->echo)
@@ -396,7 +396,7 @@ static void on_done(void *arg, const struct ingle_usage *usage)
     add_usage(&a->usage, p, usage);
     if (--a->n_open == 0 && a->n_submitted == a->n_parts) {
         keep_tokens(a);
-        observe(a); /* before the client is told, and may ask for the metrics */
+        observe(a); /* before the client has the end, and may read the metrics */
         if (answer_heard(a) && !a->finished && !a->fault.kind)
             send_result(a);
     }
@@ -409,8 +409,8 @@ static void on_done(void *arg, const struct ingle_usage *usage)
 /* Seconds from now; 0: none. */
 static double deadline(const struct answer *a)
 {
-    const double most = a->core->o.request_seconds, asked = a->request.o.deadline_seconds;
-    const double all = most > 0 && (asked <= 0 || most < asked) ? most : asked;
+    const double most = a->core->o.request_seconds, configured = a->request.o.deadline_seconds;
+    const double all = most > 0 && (configured <= 0 || most < configured) ? most : configured;
     const double left = all - (double)(clock_now() - a->started) * 1e-9;
     return all <= 0 ? 0 : left > 1e-3 ? left : 1e-3;
 }

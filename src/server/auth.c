@@ -45,7 +45,7 @@ struct auth {
         int priority;
     } *ranked;
     size_t n_ranked, cap_ranked;
-    struct list user; /* with trust: names that were told */
+    struct list user; /* with trust: names that another server sent */
 };
 
 ingle_status auth_open(struct auth **out, struct err *err)
@@ -311,7 +311,7 @@ int auth_priority(struct auth *a, const char *key)
     return a->has_priority ? a->priority : auth_n_keys(a) > 1 ? 0 : MAX_PRIORITY;
 }
 
-/* ---- names that another server tells ---- */
+/* ---- names that another server sends ---- */
 
 void auth_trust(struct auth *a) { a->trusts = true; }
 
@@ -393,7 +393,7 @@ ingle_status auth_add_origins(struct auth *a, const char *origins, struct err *e
         const size_t n = strcspn(p, ", ");
         const bool fine = (n == 1 && *p == '*') || (n == 9 && strncmp(p, "localhost", 9) == 0) ||
                           strncmp(p, "http://", 7) == 0 || strncmp(p, "https://", 8) == 0;
-        const char *host = memchr(p, ':', n); /* "://" and what stands behind it: no path */
+        const char *host = memchr(p, ':', n); /* "://" and what stands after it: no path */
         if (!n)
             return err_set(err, INGLE_ARG, "--cors-origins '%.200s' has an empty origin", origins);
         if (!fine || (host && (n < (size_t)(host - p) + 4 ||

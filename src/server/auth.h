@@ -24,7 +24,7 @@ MUST_CHECK ingle_status auth_add_host(struct auth *a, const char *name, struct e
 MUST_CHECK ingle_status auth_add_origins(struct auth *a, const char *origins, struct err *err);
 
 /* The keys of `from` in place of those of a, which `from` has then.  Any thread may ask for keys
- * meanwhile; names of keys that are gone stay valid. */
+ * meanwhile; names of removed keys stay valid. */
 MUST_CHECK ingle_status auth_take_keys(struct auth *a, struct auth *from, struct err *err);
 size_t auth_n_keys(struct auth *a);
 /* The name of the key that the headers carry (Authorization: Bearer, or X-Api-Key; NULL: not
@@ -38,7 +38,7 @@ MUST_CHECK ingle_status auth_add_priority(struct auth *a, const char *text, stru
  * there is one user and 0 where there are several: nobody goes before the others' shares. */
 int auth_priority(struct auth *a, const char *key);
 
-/* From now on priorities may name anybody, because another server has checked the keys and tells
+/* From now on priorities may name anybody, because another server has checked the keys and sends
  * their names. */
 void auth_trust(struct auth *a);
 bool auth_trusts(const struct auth *a);

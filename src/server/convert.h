@@ -11,7 +11,7 @@
  * have learnt system turns at the start alone.
  *
  * Tools stand at the start of a prompt.  One that comes later in a conversation would make
- * everything behind the start new with each search for tools: it is told where it comes.
+ * everything after the start new with each search for tools: it is described where it comes.
  */
 #ifndef INGLE_SERVER_CONVERT_H
 #define INGLE_SERVER_CONVERT_H

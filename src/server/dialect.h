@@ -1,5 +1,5 @@
 /*
- * dialect - how one wire format tells a client what its answer is.
+ * dialect - how one wire format sends an answer to a client.
  *
  * The core (answer.c) runs a request and calls these functions in order, one at a time for one
  * answer, from the scheduler's thread or the I/O thread.  They append bytes to *out and do
@@ -32,7 +32,7 @@ struct answer_info {
     const char *model;       /* the name to show */
     const char *fingerprint; /* "b0.2.0-89abcdef": build and weights */
     int64_t created;         /* seconds since 1970 */
-    /* 32 random hex digits, and ".NAME" of a replica, for the dialect to put behind a prefix */
+    /* 32 random hex digits, and ".NAME" of a replica, for the dialect to put after a prefix */
     char id[ANSWER_ID];
     int64_t n_prompt;        /* tokens, of all prompts together */
     int64_t n_skipped;       /* of them, those that are left out */
@@ -77,7 +77,7 @@ struct dialect {
     void (*free)(void *state);
     const char *stream_type; /* of content, of a stream; NULL: text/event-stream */
     /* FAULT_CONTEXT, FAULT_ENGINE and FAULT_DEADLINE that come before a stream's headers are events
-     * of the stream, too, behind those of begin(): the dialect's clients look for them there. */
+     * of the stream, too, after those of begin(): the dialect's clients look for them there. */
     bool faults_in_stream;
     /* What begin appends goes out at once: clients wait for it with a shorter patience. */
     bool begins_at_once;

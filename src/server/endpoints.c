@@ -309,7 +309,7 @@ static void put_tokens(const struct serve *s, struct http_exchange *x,
     struct str out;
     int32_t *ids;
     size_t n;
-    struct ingle_bounds bounds = {.stop = request_is_over, .arg = f};
+    struct ingle_bounds bounds = {.stop = request_has_ended, .arg = f};
     const ingle_status st =
         ingle_tokenize_within(s->model, text->at, text->n, flags, &bounds, &ids, &n, &error);
     if (f->kind) {

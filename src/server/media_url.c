@@ -212,10 +212,10 @@ void media_gate_free(struct media_gate *g)
 /* When to look again: a client that has left wakes nobody. */
 static struct timespec soon(void)
 {
-    static const long LOOK_NS = 50000000;
+    static const long CHECK_NS = 50000000;
     struct timespec until;
     clock_gettime(CLOCK_REALTIME, &until);
-    until.tv_nsec += LOOK_NS;
+    until.tv_nsec += CHECK_NS;
     until.tv_sec += until.tv_nsec / 1000000000;
     until.tv_nsec %= 1000000000;
     return until;
@@ -230,7 +230,7 @@ static const char *enter(struct media_gate *g, struct fault *f)
     while (g->n >= MEDIA_URLS_AT_ONCE && !why) {
         const struct timespec until = soon();
         (void)pthread_cond_timedwait(&g->freed, &g->lock, &until);
-        if (request_is_over(f))
+        if (request_has_ended(f))
             why = "its request is over";
         else if (clock_now() - began > (uint64_t)MOST_WAIT * 1000000000)
             why = "4 others were being fetched for 60 s";
@@ -273,7 +273,7 @@ static int on_time(void *arg, curl_off_t a, curl_off_t b, curl_off_t c, curl_off
 {
     struct fetch *g = arg;
     (void)a, (void)b, (void)c, (void)d;
-    return request_is_over(g->f);
+    return request_has_ended(g->f);
 }
 
 /* The last look: at the address that is connected to. */
@@ -293,7 +293,7 @@ static curl_socket_t on_socket(void *arg, curlsocktype purpose, struct curl_sock
 struct lookup {
     pthread_mutex_t lock;
     pthread_cond_t ended;
-    bool over, left;      /* Sync: lock */
+    bool done, left;      /* Sync: lock */
     struct addrinfo *all; /* owns; written before it is over */
     char host[MOST_HOST + 1], port[8];
 };
@@ -316,7 +316,7 @@ static void *look_up(void *arg)
         all = NULL;
     pthread_mutex_lock(&l->lock);
     l->all = all;
-    l->over = true;
+    l->done = true;
     const bool left = l->left;
     pthread_cond_signal(&l->ended);
     pthread_mutex_unlock(&l->lock);
@@ -347,18 +347,18 @@ static const char *lookup_wait(struct lookup *l, uint64_t end, struct fault *f)
 {
     const char *why = NULL;
     pthread_mutex_lock(&l->lock);
-    while (!l->over && !why) {
+    while (!l->done && !why) {
         const struct timespec until = soon();
         (void)pthread_cond_timedwait(&l->ended, &l->lock, &until);
-        if (request_is_over(f))
+        if (request_has_ended(f))
             why = "its request is over";
         else if (clock_now() > end)
             why = "its host's address takes more than 10 s";
     }
-    const bool over = l->over;
-    l->left = why && !over;
+    const bool done = l->done;
+    l->left = why && !done;
     pthread_mutex_unlock(&l->lock);
-    if (why && over)
+    if (why && done)
         lookup_free(l);
     return why;
 }

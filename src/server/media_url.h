@@ -5,7 +5,7 @@
  * only https to hosts of a list is fetched: the name is resolved once, every address of loopback,
  * private, link-local, carrier, multicast and translated ranges is refused, and the connection goes
  * to the address that was checked.  There are no redirects, proxies, cookies or credentials; an
- * error tells nothing of the reply.
+ * error has nothing of the reply.
  */
 #ifndef INGLE_SERVER_MEDIA_URL_H
 #define INGLE_SERVER_MEDIA_URL_H

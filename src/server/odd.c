@@ -69,7 +69,7 @@ static bool is_object_text(struct json_object *v)
     return yes;
 }
 
-static void tell(struct odd *o, const char *where, const struct odd_kind *k, struct json_object *v)
+static void note(struct odd *o, const char *where, const struct odd_kind *k, struct json_object *v)
 {
     const bool schema = strcmp(k->name, "parameters") == 0 || strcmp(k->name, "input_schema") == 0;
     if (!o->sink && strcmp(k->name, "id") == 0) /* it gets another one, which the reply shows */
@@ -84,7 +84,7 @@ static void tell(struct odd *o, const char *where, const struct odd_kind *k, str
                k->want);
 }
 
-static void look(struct odd *o, struct json_object *v, const char *where, int depth)
+static void check(struct odd *o, struct json_object *v, const char *where, int depth)
 {
     char at[96];
     if (depth == MOST_DEPTH || !request_go_on(o->f))
@@ -92,7 +92,7 @@ static void look(struct odd *o, struct json_object *v, const char *where, int de
     if (json_object_is_type(v, json_type_array)) {
         for (size_t i = 0; i < json_object_array_length(v) && !o->f->kind; i++) {
             snprintf(at, sizeof at, "%s[%zu]", where, i);
-            look(o, json_object_array_get_idx(v, i), at, depth + 1);
+            check(o, json_object_array_get_idx(v, i), at, depth + 1);
         }
     } else if (json_object_is_type(v, json_type_object)) {
         json_object_object_foreach(v, key, member)
@@ -104,9 +104,9 @@ static void look(struct odd *o, struct json_object *v, const char *where, int de
                 continue;
             snprintf(at, sizeof at, "%.60s.%.30s", where, key);
             if (k && !json_object_is_type(member, k->type))
-                tell(o, at, k, member);
+                note(o, at, k, member);
             else if (goes_on(key))
-                look(o, member, at, depth + 1);
+                check(o, member, at, depth + 1);
         }
     }
 }
@@ -117,5 +117,5 @@ void odd_members(struct json_object *body, const struct report_sink *sink, struc
     struct odd o = {.sink = sink, .f = f};
     for (size_t i = 0; body && i < sizeof lists / sizeof *lists; i++)
         if (json_object_is_type(view_get(body, lists[i]), json_type_array))
-            look(&o, view_get(body, lists[i]), lists[i], 0);
+            check(&o, view_get(body, lists[i]), lists[i], 0);
 }

@@ -279,7 +279,7 @@ static void write_one(const struct chat_request *r, const struct param *p, struc
     if (p->kind == METHOD || p->kind == SPARSE || p->kind == SELECT) {
         write_text_of(r, p, out);
     } else if (p->kind == KEEP) {
-        if (r->keep_asked)
+        if (r->keep_requested)
             write_member_number(out, p->name, r->prompt_keep);
     } else if (p->kind == SEED) {
         write_key(out, p->name);

@@ -48,11 +48,11 @@ void request_fault(struct fault *f, enum fault_kind kind, const char *param, con
     va_end(ap);
 }
 
-bool request_is_over(void *arg)
+bool request_has_ended(void *arg)
 {
     struct fault *f = arg;
-    if (!f->kind && f->ask)
-        f->ask(f->arg, f);
+    if (!f->kind && f->poll)
+        f->poll(f->arg, f);
     if (!f->kind && f->until && clock_now() > f->until)
         request_fault(f, FAULT_DEADLINE, NULL,
                       "the time for this request is up (deadline_seconds)");
@@ -62,7 +62,7 @@ bool request_is_over(void *arg)
 bool request_go_on(struct fault *f)
 {
     enum { STEPS = 256 };
-    return ++f->n_steps % STEPS ? f->kind == FAULT_NONE : !request_is_over(f);
+    return ++f->n_steps % STEPS ? f->kind == FAULT_NONE : !request_has_ended(f);
 }
 
 void request_fault_from(struct fault *f, ingle_status s, const char *param, const char *text)
@@ -87,7 +87,7 @@ struct json_object *request_body(const char *text, size_t n, struct fault *f)
     const struct json_limits limits = {.depth = REQUEST_MAX_DEPTH,
                                        .n_values = REQUEST_MAX_VALUES,
                                        .n_keys = REQUEST_MAX_KEYS,
-                                       .stop = request_is_over,
+                                       .stop = request_has_ended,
                                        .arg = f};
     struct json_object *o = NULL;
     struct err err;
@@ -582,7 +582,7 @@ void request_get_keep(struct json_object *o, const char *name, double min, struc
         return;
     }
     r->prompt_keep = keep;
-    r->keep_asked = true;
+    r->keep_requested = true;
 }
 
 void request_get_seed(struct json_object *o, const char *name, struct chat_request *r,

@@ -41,7 +41,7 @@ struct fault {
     int64_t n_prompt, n_ctx;
     /* What stays when it is set anew: NULL, or asked now and then while the request is read and
      * computed; it says why nobody waits for that any more by request_fault(). */
-    void (*ask)(void *arg, struct fault *f);
+    void (*poll)(void *arg, struct fault *f);
     void *arg;
     uint64_t until;   /* clock_now() when the client's own time is up; 0: it has none */
     uint32_t n_steps; /* of request_go_on() */
@@ -55,7 +55,7 @@ void request_fault(struct fault *f, enum fault_kind kind, const char *param, con
 bool request_go_on(struct fault *f);
 /* The same for ingle_bounds and json_limits, which ask seldom: arg is the fault, true is no
  * more. */
-bool request_is_over(void *arg);
+bool request_has_ended(void *arg);
 /* The same from an error of the library. */
 void request_fault_from(struct fault *f, ingle_status s, const char *param, const char *text);
 
@@ -101,7 +101,7 @@ enum request_unsupported { UNSUPPORTED_DEFAULT, UNSUPPORTED_REFUSE, UNSUPPORTED_
 
 /* A picture or sound (server/medium.h). */
 struct request_medium {
-    enum ingle_media_kind kind; /* ANY: the bytes tell */
+    enum ingle_media_kind kind; /* ANY: the bytes say */
     bool is_sound;
     struct str bytes;
     char *url; /* owned; where bytes are to be fetched; NULL: they are there */
@@ -124,7 +124,7 @@ struct chat_request {
     enum request_thinking thinking;
     struct str effort; /* "low", "medium", "high", "max", or "" */
     bool preserve_thinking;
-    /* the answer is not asked for: the model goes on behind the last message */
+    /* the answer is not requested: the model goes on after the last message */
     bool no_generation_prompt;
     bool no_prefill; /* a last assistant message is complete */
     bool thought_control; /* a client may end a thought: answer_end_thought() */
@@ -139,9 +139,9 @@ struct chat_request {
     bool add_special; /* BOS in front of prompts that are text */
     bool echo;        /* the answer's text begins with the prompt's */
 
-    /* what the scheduler is asked for; its lists and texts are below, and given to it at last */
+    /* what the scheduler is requested; its lists and texts are below, and given to it at last */
     struct ingle_request_options o;
-    bool seeded;        /* o.sampling.seed was asked for; else it is drawn */
+    bool seeded;        /* o.sampling.seed was requested; else it is drawn */
     bool greedy;        /* the temperature is 0, whatever it is */
     struct ingle_bias *bias;
     size_t n_bias, cap_bias;
@@ -153,14 +153,14 @@ struct chat_request {
     struct ingle_way way;
     /* the share of a long prompt that is kept; 0: as the server's option says, 1: all */
     double prompt_keep;
-    bool keep_asked;    /* the request says so: then beside tools and grammars, too */
+    bool keep_requested; /* the request says so: then beside tools and grammars, too */
     struct str *stop;
     size_t n_stop, cap_stop;
 
     bool logprobs;    /* tokens carry their logarithmic probabilities */
     bool keep_tokens; /* the ids of all tokens are gathered */
 
-    bool has_grammar; /* of the answer behind the thought */
+    bool has_grammar; /* of the answer after the thought */
     enum ingle_grammar_kind grammar_kind;
     struct str grammar;
     enum request_unsupported unsupported; /* keywords of its schema, and of tools */
@@ -178,7 +178,7 @@ struct chat_request {
     bool timings_per_token;
     bool resumable;       /* the stream can be taken up again, if the request has a name */
     bool verbose;         /* the reply carries the rendered prompt */
-    bool return_progress; /* the dialect is told how far the prompt is */
+    bool return_progress; /* the dialect gets the progress of the prompt */
     int id_slot; /* where llama.cpp's clients find the conversation again */
     /* an answer with a line feed ends so long after its first token; 0: no limit */
     int64_t predict_ms;

@@ -151,9 +151,9 @@ struct serve_error serve_error_of(ingle_status st)
     return (struct serve_error){.status = 500, .no_retry = st == INGLE_NUMERIC};
 }
 
-static void ask(void *arg, struct fault *f)
+static void poll(void *arg, struct fault *f)
 {
-    switch (http_ask(arg)) {
+    switch (http_poll(arg)) {
     case HTTP_WANTED:
         break;
     case HTTP_LEFT:
@@ -170,7 +170,10 @@ static void ask(void *arg, struct fault *f)
     }
 }
 
-struct fault serve_watch(struct http_exchange *x) { return (struct fault){.ask = ask, .arg = x}; }
+struct fault serve_watch(struct http_exchange *x)
+{
+    return (struct fault){.poll = poll, .arg = x};
+}
 
 void serve_json(struct http_exchange *x, const struct http_request *rq, struct str *s)
 {

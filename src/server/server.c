@@ -91,7 +91,10 @@ static bool guarded(struct server *s, struct http_exchange *x, const struct http
     return true;
 }
 
-static void over(void *arg, int tag) { guard_leave(((struct server *)arg)->guard, tag - 1); }
+static void on_end(void *arg, int tag)
+{
+    guard_leave(((struct server *)arg)->guard, tag - 1);
+}
 
 /* An answer outlives its exchange when it runs in the background, or may be taken up again. */
 static void hold_tag(void *arg, int tag, bool held)
@@ -163,7 +166,7 @@ static int parallel(const struct ingle_config *c)
     return n ? n : PARALLEL;
 }
 
-/* The name of the model: what was asked for, else its file's without folder and ending. */
+/* The name of the model: what was requested, else its file's without folder and ending. */
 static void name_model(struct server *s, char out[128])
 {
     const char *name = ingle_config_text(s->serve.config, "alias", 0);
@@ -201,8 +204,12 @@ static void name_instance(struct server *s)
 
 static ingle_status start_http(struct server *s, struct err *err)
 {
-    const struct http_options calls = {
-        .admit = admit, .handle = handle, .refuse = refuse, .over = over, .tick = tick, .arg = s};
+    const struct http_options calls = {.admit = admit,
+                                       .handle = handle,
+                                       .refuse = refuse,
+                                       .finished = on_end,
+                                       .tick = tick,
+                                       .arg = s};
     return address_listen(&s->address, &calls, &s->serve.http, err);
 }
 
@@ -240,7 +247,7 @@ static ingle_status open_guard(struct server *s, struct err *err)
     return INGLE_OK;
 }
 
-static ingle_status told(struct err *err, const struct ingle_error *error)
+static ingle_status fail(struct err *err, const struct ingle_error *error)
 {
     return error->status ? err_set(err, error->status, "%s", error->text) : INGLE_OK;
 }
@@ -252,11 +259,11 @@ static ingle_status open_model(struct server *s, struct err *err)
     struct ingle_error error = {0};
     const char *store = ingle_config_text(v->config, "store", 0);
     if (store && ingle_store_check(store, &error))
-        return told(err, &error);
+        return fail(err, &error);
     if (!ingle_model_open(&v->model, ingle_config_text(v->config, "model", 0), &v->callbacks,
                           &error))
         (void)ingle_config_check(v->config, v->model, &error);
-    return told(err, &error);
+    return fail(err, &error);
 }
 
 ingle_status server_open(struct server **out, const struct server_options *o, struct err *err)
@@ -424,10 +431,10 @@ ingle_status server_plan(const struct ingle_config *config, struct ingle_callbac
     struct ingle_error error = {0};
     const struct ingle_engine_options o = engine_options(config, callbacks);
     if (ingle_model_open(&m, ingle_config_text(config, "model", 0), &callbacks, &error))
-        return told(err, &error);
+        return fail(err, &error);
     (void)ingle_engine_plan(m, &o, out, &error);
     ingle_model_close(m);
-    return told(err, &error);
+    return fail(err, &error);
 }
 
 /* Two replicas of one name answer for each other's ids: seen where they share a store. */
@@ -459,7 +466,7 @@ static ingle_status load(struct server *s, struct err *err)
     ingle_model_info(v->model, &v->info);
     if (ingle_engine_open(&v->engine, v->model, &eo, &error) ||
         ingle_scheduler_open(&v->scheduler, v->engine, &so, &error))
-        return told(err, &error);
+        return fail(err, &error);
     ingle_engine_info(v->engine, &v->engine_info);
     snprintf(s->fingerprint, sizeof s->fingerprint, "b%s-%08llx", ingle_version(),
              (unsigned long long)(v->engine_info.identity & 0xFFFFFFFFu));

@@ -202,7 +202,7 @@ static bool fill_spans(struct slot *s, const struct ingle_span *span, size_t n)
     return true;
 }
 
-/* All tokens of *t, one behind the other. */
+/* All tokens of *t, one after the other. */
 static bool fill(struct slot *s, const char *user, const struct answer_tokens *t)
 {
     size_t n = 0;
@@ -249,7 +249,7 @@ void slots_keep(struct slots *s, int id, const char *user, const struct ingle_wa
 }
 
 /* A copy of what a user's slot holds; false: nothing. */
-static bool look(struct slots *s, int id, const char *user, struct slot *out)
+static bool get_slot(struct slots *s, int id, const char *user, struct slot *out)
 {
     pthread_mutex_lock(&s->lock);
     struct slot *from = find(s, id, user);
@@ -608,7 +608,7 @@ static void erase(struct task *t)
 {
     struct slot old = {0};
     struct str out;
-    if (look(t->slots, t->id, user_of(t->rq), &old)) {
+    if (get_slot(t->slots, t->id, user_of(t->rq), &old)) {
         struct slot none = {.user = old.user ? mem_strdup(old.user) : NULL};
         if (none.user || !old.user)
             put(t->slots, t->id, &none);
@@ -626,7 +626,7 @@ static void erase(struct task *t)
 static bool prepare(struct task *t)
 {
     const char *user = user_of(t->rq);
-    if (t->action == SAVE && !look(t->slots, t->id, user, &t->slot)) {
+    if (t->action == SAVE && !get_slot(t->slots, t->id, user, &t->slot)) {
         serve_fail(t->x, t->rq, &(struct serve_error){.status = 404},
                    "slot %d has computed nothing yet", t->id);
         return false;

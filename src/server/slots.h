@@ -3,7 +3,7 @@
  *
  * A slot is a number that requests give (id_slot; 0 without one); each user has a row of its own.
  * It remembers the tokens of the last prompt with that number and of its answer; what was computed
- * of them lies in the prefix cache like everything else.  Saving writes that to a file of the
+ * of them is in the prefix cache like everything else.  Saving writes that to a file of the
  * directory --slot-save-path, restoring puts it back into the cache.  Files of one user are not
  * seen by others.
  *

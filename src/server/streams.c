@@ -198,7 +198,7 @@ void streams_get(struct serve *v, struct http_exchange *x, const struct http_req
     else if (!read_from(text, &from))
         serve_fail(x, rq, &(struct serve_error){.status = 400, .param = "from"},
                    "'from' is '%.40s', not a number of bytes", text);
-    else if (!tape_listen_behind(t, x, from))
+    else if (!tape_listen_from(t, x, from))
         serve_fail(x, rq, &(struct serve_error){.status = 400, .param = "from", .no_retry = true},
                    "the stream has no byte %lld (any more)", (long long)from);
     tape_unref(t);

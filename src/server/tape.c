@@ -101,9 +101,9 @@ size_t tape_bytes(const struct tape *t)
 
 /* ---- listeners ---- */
 
-/* Takes l out of the list and puts it into *gone, which is let go without the lock: that may
+/* Takes l out of the list and puts it into *dropped, which is freed without the lock: that may
  * end the exchange, and l with it. */
-static void unlist(struct listener *l, struct listener **gone)
+static void unlist(struct listener *l, struct listener **dropped)
 {
     if (!l->before)
         return;
@@ -111,22 +111,22 @@ static void unlist(struct listener *l, struct listener **gone)
     if (l->next)
         l->next->before = l->before;
     l->before = NULL;
-    l->next = *gone;
-    *gone = l;
+    l->next = *dropped;
+    *dropped = l;
 }
 
-static void let_go(struct listener *gone)
+static void let_go(struct listener *dropped)
 {
-    while (gone) {
-        struct listener *l = gone;
-        gone = l->next;
+    while (dropped) {
+        struct listener *l = dropped;
+        dropped = l->next;
         tape_unref(l->tape);
         http_release(l->x);
     }
 }
 
 /* Sends what there is and the client has room for. */
-static void feed(struct listener *l, struct listener **gone)
+static void feed(struct listener *l, struct listener **dropped)
 {
     const struct tape *t = l->tape;
     const size_t unread = http_unread(l->x), room = l->tapes->unread;
@@ -135,7 +135,7 @@ static void feed(struct listener *l, struct listener **gone)
         n = room;
     if (n && unread < room) {
         if (!http_write(l->x, t->bytes.at + l->at, n)) {
-            unlist(l, gone);
+            unlist(l, dropped);
             return;
         }
         l->at += n;
@@ -143,34 +143,34 @@ static void feed(struct listener *l, struct listener **gone)
     if (!t->ended || l->at < t->bytes.n)
         return;
     http_end(l->x);
-    unlist(l, gone);
+    unlist(l, dropped);
 }
 
 static void feed_all(struct tapes *s, const struct tape *t)
 {
-    struct listener *gone = NULL, *next;
+    struct listener *dropped = NULL, *next;
     pthread_mutex_lock(&s->lock);
     for (struct listener *l = s->first; l; l = next) {
         next = l->next;
         if (!t || l->tape == t)
-            feed(l, &gone);
+            feed(l, &dropped);
     }
     pthread_mutex_unlock(&s->lock);
-    let_go(gone);
+    let_go(dropped);
 }
 
 void tape_tick(struct tapes *s) { feed_all(s, NULL); }
 
 static void on_free(void *arg) { mem_free(arg); }
 
-static void on_gone(void *arg)
+static void on_close(void *arg)
 {
-    struct listener *l = arg, *gone = NULL;
+    struct listener *l = arg, *dropped = NULL;
     struct tapes *s = l->tapes;
     pthread_mutex_lock(&s->lock);
-    unlist(l, &gone);
+    unlist(l, &dropped);
     pthread_mutex_unlock(&s->lock);
-    let_go(gone);
+    let_go(dropped);
 }
 
 /* Whether l has no part of an event. */
@@ -192,7 +192,7 @@ static void on_silence(void *arg)
 
 /* ---- writing ---- */
 
-/* Where the event behind `at` begins. */
+/* Where the event after `at` begins. */
 static size_t next_event(const struct str *s, size_t at)
 {
     while (at < s->n) {
@@ -204,8 +204,9 @@ static size_t next_event(const struct str *s, size_t at)
     return s->n;
 }
 
-/* l misses events: it is told so behind the one that it has a part of, and is not fed any more. */
-static void miss(struct listener *l, struct listener **gone)
+/* l misses events: it gets a note of that after the event that it has a part of, and no more
+ * events. */
+static void miss(struct listener *l, struct listener **dropped)
 {
     static const char text[] =
         "event: error\ndata: {\"type\":\"error\",\"error\":{\"message\":\"the stream was read too "
@@ -215,11 +216,11 @@ static void miss(struct listener *l, struct listener **gone)
     const size_t end = between_events(l) ? l->at : next_event(s, l->at - 1);
     if (http_write(l->x, s->at + l->at, end - l->at) && http_write(l->x, text, sizeof text - 1))
         http_end(l->x);
-    unlist(l, gone);
+    unlist(l, dropped);
 }
 
 /* Those who have not read the first `cut` bytes miss them. */
-static void cut_off(struct tape *t, size_t cut, struct listener **gone)
+static void cut_off(struct tape *t, size_t cut, struct listener **dropped)
 {
     struct listener *next;
     for (struct listener *l = t->tapes->first; l; l = next) {
@@ -227,21 +228,21 @@ static void cut_off(struct tape *t, size_t cut, struct listener **gone)
         if (l->tape != t)
             continue;
         if (l->at < cut)
-            miss(l, gone);
+            miss(l, dropped);
         else
             l->at -= cut;
     }
 }
 
 /* Half of what is there. */
-static void forget(struct tape *t, struct listener **gone)
+static void forget(struct tape *t, struct listener **dropped)
 {
     size_t cut = 0;
     while (cut < t->bytes.n / 2) {
         cut = next_event(&t->bytes, cut);
         t->n_forgotten++;
     }
-    cut_off(t, cut, gone);
+    cut_off(t, cut, dropped);
     t->forgotten_bytes += (int64_t)cut;
     memmove(t->bytes.at, t->bytes.at + cut, t->bytes.n - cut + 1);
     t->bytes.n -= cut;
@@ -250,17 +251,17 @@ static void forget(struct tape *t, struct listener **gone)
 void tape_write(struct tape *t, const char *bytes, size_t n)
 {
     struct tapes *s = t->tapes;
-    struct listener *gone = NULL;
+    struct listener *dropped = NULL;
     if (!t->keep || !n)
         return;
     pthread_mutex_lock(&s->lock);
     str_add(&t->bytes, bytes, n);
     if (!str_ok(&t->bytes)) /* no memory for it */
-        cut_off(t, SIZE_MAX, &gone);
+        cut_off(t, SIZE_MAX, &dropped);
     else if (t->bytes.n > s->n_bytes)
-        forget(t, &gone);
+        forget(t, &dropped);
     pthread_mutex_unlock(&s->lock);
-    let_go(gone);
+    let_go(dropped);
     feed_all(s, t);
 }
 
@@ -304,7 +305,7 @@ static bool listen_at(struct tape *t, struct http_exchange *x, int64_t first,
         (void)tape_ref(t);
         http_hold(x);
         http_own(x, on_free, l);
-        http_on_gone(x, on_gone, l);
+        http_on_close(x, on_close, l);
         http_silence(x, s->keepalive_seconds, on_silence, l);
         http_begin(x, 200, "text/event-stream");
         l->next = s->first;
@@ -326,7 +327,7 @@ bool tape_listen(struct tape *t, struct http_exchange *x, int64_t first)
     return listen_at(t, x, first, find_event);
 }
 
-bool tape_listen_behind(struct tape *t, struct http_exchange *x, int64_t n_bytes)
+bool tape_listen_from(struct tape *t, struct http_exchange *x, int64_t n_bytes)
 {
     return listen_at(t, x, n_bytes, find_byte);
 }

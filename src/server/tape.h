@@ -46,7 +46,7 @@ bool tape_cancelled(const struct tape *t);
 /* Answers x with the events from number `first` on (0 is the tape's first one).  Inside the
  * handler of x.  False: they are forgotten, or memory ran out, and x has not been answered. */
 bool tape_listen(struct tape *t, struct http_exchange *x, int64_t first);
-/* The same behind the first n_bytes bytes; false as well: there are not so many yet. */
-bool tape_listen_behind(struct tape *t, struct http_exchange *x, int64_t n_bytes);
+/* The same after the first n_bytes bytes; false as well: there are not so many yet. */
+bool tape_listen_from(struct tape *t, struct http_exchange *x, int64_t n_bytes);
 
 #endif

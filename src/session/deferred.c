@@ -18,7 +18,8 @@
 #include <string.h>
 
 enum {
-    DEFERRED_ROWS = 40, /* of a session; windows keep KV_REWIND positions behind what they need */
+    DEFERRED_ROWS =
+        40,         /* of a session; windows keep KV_REWIND positions before those that they need */
     SEEN_ROWS = 64, /* at once */
     SEEN_SPANS = 16,
 };
@@ -151,7 +152,7 @@ void session_deferred_observe(struct runner *r, const struct session *const *s, 
 
 /* ---- a step ---- */
 
-/* A prompt's rows are many, and restore points lie on the way. */
+/* A prompt's rows are many, and restore points are on the way. */
 static bool may_wait(const struct session *s, const struct family_span *span)
 {
     return span->n <= DEFERRED_ROWS && span->at >= s->prompt_end;

@@ -446,7 +446,7 @@ static float rate_of(const struct rate *r, int length)
     return (r->right + PRIOR_WEIGHT * PRIOR[length]) / (r->tried + PRIOR_WEIGHT);
 }
 
-/* What follows place q as the j-th token of the draft; -1: nothing.  Behind the end of the text
+/* What follows place q as the j-th token of the draft; -1: nothing.  After the end of the text
  * comes the draft itself: text that repeats itself goes on. */
 static int32_t next_of(const struct search *s, const struct place *q, int64_t j,
                        const int32_t *draft, bool own)
@@ -599,7 +599,7 @@ int64_t session_ngram_propose(struct ngram *g, struct ngram_memory *m, uint64_t 
 void session_ngram_learn(struct ngram *g, int64_t n_tried, int64_t n_right)
 {
     n_tried = num_min(n_tried, g->n_drafted);
-    /* behind a wrong token nothing is known */
+    /* after a wrong token nothing is known */
     for (int64_t j = 0; j < n_tried && j <= n_right; j++) {
         struct rate *r =
             &g->rate[g->source][g->class_of[j] / AGREEMENTS][g->class_of[j] % AGREEMENTS];

@@ -72,7 +72,7 @@ void session_ngram_forget(struct ngram_memory *m); /* all of it */
 
 /* ---- drafts ---- */
 
-/* Drafts at most `width` tokens behind the last token of g (the anchor, which is in g by then).
+/* Drafts at most `width` tokens after the last token of g (the anchor, which is in g by then).
  * Returns how many; token [width], confidence [width]: how likely the target draws token[j], if it
  * has drawn those before it.  m: where else to look, among the answers of this salt alone; NULL:
  * nowhere. */
@@ -83,7 +83,7 @@ int64_t session_ngram_propose(struct ngram *g, struct ngram_memory *m, uint64_t 
  * is none. */
 enum { NGRAM_OTHER = 8 };
 struct ngram_other {
-    int64_t at, n;                 /* behind the first `at` tokens of the draft */
+    int64_t at, n; /* after the first `at` tokens of the draft */
     int32_t token[NGRAM_OTHER];
     /* of the first one if the draft's is wrong; of the others as in the draft */
     float confidence[NGRAM_OTHER];

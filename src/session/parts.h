@@ -29,9 +29,10 @@ MUST_CHECK bool session_soft_keys(const struct soft *soft, size_t n_soft, const 
 const int32_t *session_keys(struct session *s);
 /* Before it has so many tokens. */
 MUST_CHECK bool session_soft_room(struct session *s, size_t n_tokens);
-/* It has n_tokens, which is no place inside a medium, and what is known of later ones is gone. */
+/* It has n_tokens, which is no place inside a medium, and what is known of later ones is dropped.
+ */
 void session_soft_cut(struct session *s, int64_t n_tokens);
-/* Where steps stop for a restore point: the first place behind `at`; and whether `at` is one. */
+/* Where steps stop for a restore point: the first place after `at`; and whether `at` is one. */
 int64_t session_next_stop(const struct session *s, int64_t at);
 bool session_is_stop(const struct session *s, int64_t at);
 /* Of its next n positions, those that a step with room for `room` rows can take: a picture whose
@@ -45,7 +46,7 @@ int64_t session_soft_rows(const struct session *s, int64_t n, struct family_soft
 /* Before a step: room for the tokens of w's branches in its session. */
 bool session_branch_room(const struct session_work *w);
 /* Pages and rows for a branch of w, whose first n_rows pending tokens the step computes as rows
- * from `row` on: true, with its span and twin.  False: there is no room. */
+ * from `row` on: true, with its span and mirror.  False: there is no room. */
 bool session_branch_begin(struct session_branch *b, const struct session_work *w, int64_t n_rows,
                           int64_t row, struct family_span *span, struct family_mirror *mirror);
 
@@ -63,7 +64,7 @@ void session_drafter_close(struct drafter *d);
 size_t session_drafter_dry_run(const struct drafter *d, struct device *device,
                              const struct kv_spec *target, int64_t n_ctx, int64_t n_vocab);
 
-/* Behind a restore: a drafter that finds nothing of its own there begins with what comes; said
+/* After a restore: a drafter that finds nothing of its own there begins with what comes; said
  * once. */
 void session_drafter_restored(struct runner *r, const struct kv_timeline *t, const char *what);
 
@@ -84,7 +85,7 @@ void session_drafter_end(const struct drafter *d, const struct family_forward *f
 uint64_t session_deferred_bytes(const struct drafter *d); /* of a session */
 ingle_status session_deferred_create(struct session *s, struct err *err);
 void session_deferred_free(struct session *s);
-/* Those from `length` on are gone. */
+/* Those from `length` on are dropped. */
 void session_deferred_cut(const struct session *s, int64_t length);
 /* Between steps, or before one runs: the drafter sees what it has not seen of these sessions.
  * Before their pages get other owners. */
@@ -95,12 +96,12 @@ bool session_deferred_plan(struct runner *r, const struct lane *l, int64_t n_spa
 void session_deferred_keep(const struct lane *l, const struct family_forward *f, struct rows seen);
 void session_deferred_commit(const struct session *s, int64_t at, int64_t n);
 
-/* Between these two a step runs on the device, which may lie between the pieces of another one.
+/* Between these two a step runs on the device, which may be between the pieces of another one.
  * The lane is r->lane[r->depth - 1]. */
 void session_device_begin(struct runner *r, struct device_suspended *first,
                           const atomic_bool *cancel);
 ingle_status session_device_end(struct runner *r, struct device_suspended *first, struct err *err);
-/* If the card that a part of the pages lies on was lost: they are the host's from now on. */
+/* If the card that a part of the pages is on was lost: they are the host's from now on. */
 void session_lose_own(struct runner *r);
 /* If a stage was lost: waits until all are there.  What lay there is to be computed anew. */
 MUST_CHECK ingle_status session_renew_stages(struct runner *r, const atomic_bool *cancel,

@@ -64,7 +64,7 @@ struct runner {
     int n_flights;               /* that there may be; 0: none */
     int depth;                   /* steps that run: the next one has lane[depth] */
     uint32_t card_lost;          /* of each depth: what ran there has begun anew since */
-    bool own;                    /* a part of the pages lies on the card */
+    bool own;                    /* a part of the pages is on the card */
     size_t logits_bytes;         /* of a lane */
     size_t held_bytes;           /* of the arena: what operations of a step leave for each other */
     struct device_between *between; /* for steps that none is suspended for; or NULL */
@@ -76,7 +76,7 @@ struct runner {
     const struct family_probe *probe;
 };
 
-/* Tokens that may take the place of those that a session has behind its first `at`. */
+/* Tokens that may take the place of those that a session has after its first `at`. */
 struct session_branch {
     /* from a step on: the session's as it was before, with what is kept of the branch */
     struct kv_timeline *timeline;
@@ -115,7 +115,7 @@ struct session {
     struct session_borders border; /* ... and here, from the next one on */
     int next_border;
     struct restore restore;
-    uint64_t told_disk; /* bytes of keys and values on disk that a report named */
+    uint64_t reported_disk; /* bytes of keys and values on disk that a report named */
     size_t n_noted;    /* tokens that the drafter's words have counted */
     /* owned; NULL: the drafter sees all with their step, or there is none */
     struct deferred *deferred;
@@ -134,7 +134,7 @@ void session_use_way(struct session *s, const struct kv_way *w);
  * keys; the session's media are those of want. */
 ingle_status session_restore_near(struct session *s, const int32_t *have, const int32_t *want,
                                   int64_t n_want, int64_t keep, struct err *err);
-/* Behind that, when the session's tokens begin with want: begins to read what the store has
+/* After that, when the session's tokens begin with want: begins to read what the store has
  * beyond. */
 void session_restore_far(struct session *s);
 /* Waits until that is over. */

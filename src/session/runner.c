@@ -47,7 +47,7 @@ static int64_t all_rows(const struct runner_options *o)
 }
 
 /* Scratch of the largest step: one long span, and as many spans as there can be rows; *held: of it
- * what lies between operations. */
+ * what is between operations. */
 static size_t dry_run(const struct family *fam, const void *self, const struct family_info *info,
                       struct device *d, const struct kv_spec *spec, const struct drafter *drafter,
                       const struct runner_options *o, int64_t max_rows, size_t *held)
@@ -63,7 +63,7 @@ static size_t dry_run(const struct family *fam, const void *self, const struct f
         const struct family_forward f = {.device = d, .step = &step, .kv = spec, .n_ctx = o->n_ctx,
             .logits = {NULL, step.n_logits, info->n_vocab, info->n_vocab}};
         device_dry_begin(d);
-        if (shape) /* the tables of that many spans and twins */
+        if (shape) /* the tables of that many spans and mirrors */
             (void)device_bytes(d, (size_t)max_rows *
                                       (6 * sizeof(struct device_span) + sizeof(struct family_span) +
                                        sizeof(struct family_mirror)));
@@ -101,7 +101,7 @@ static int64_t media_pages(const struct runner_options *o, int64_t budget)
     return o->media ? budget / 2 + num_div_up(num_max(o->media_rows, KV_PAGE), KV_PAGE) + 1 : 0;
 }
 
-/* What a session may have in memory of pages that may lie on disk; where all are read unless
+/* What a session may have in memory of pages that may be on disk; where all are read unless
  * somebody says how pages are chosen, with room for the usual choice. */
 static ingle_status set_in_memory(const struct runner_options *o, struct kv_spec *spec,
                                   struct err *err)
@@ -279,11 +279,11 @@ static void set_parts(struct runner *r)
     memcpy(r->drafter.spec.group, r->spec.group, sizeof r->spec.group);
 }
 
-/* Streams of the layers that are there.  What must stay is told once. */
+/* Streams of the layers that are there.  What must stay is reported once. */
 static void set_own(struct runner *r, const struct runner_options *o)
 {
     struct kv_spec *s = &r->spec;
-    const char *told = NULL;
+    const char *reported = NULL;
     for (uint32_t i = 0; i < s->n_streams; i++) {
         struct kv_stream *st = &s->stream[i];
         const bool guest = s->n_own && st->group >= s->n_own;
@@ -294,16 +294,16 @@ static void set_own(struct runner *r, const struct runner_options *o)
         const char *why = family_card_refuses(r->device, s, i);
         st->own = !why;
         r->own = r->own || st->own;
-        if (why && !told && device_card(r->device)) /* else that was said */
+        if (why && !reported && device_card(r->device)) /* else that was said */
             report(r->sink, INGLE_REPORT_WARN, "fallback", "gpu",
                    "keys and values of layer %u%s, and perhaps others, stay with the processor: %s",
-                   st->layer, guest ? " of the drafter" : "", told = why);
+                   st->layer, guest ? " of the drafter" : "", reported = why);
     }
     set_parts(r);
 }
 
 /* Where keys and values of the stages' layers are saved. */
-static void tell_store(struct runner *r, bool divided)
+static void report_store(struct runner *r, bool divided)
 {
     for (int i = 0; i < stage_remote_n(r->stages) && !divided; i++)
         if (!stage_remote_hello(r->stages, i)->keeps)
@@ -326,7 +326,7 @@ static ingle_status open_store(struct runner *r, const struct runner_options *o,
                                        .model = r->model,
                                        .numerics = numerics,
                                        .codec = r->kv.at};
-    tell_store(r, divided);
+    report_store(r, divided);
     return kv_store_open(&r->store, r->pool, &k, err);
 }
 

@@ -393,7 +393,7 @@ static float dry_amount(const struct sample_options *o, int64_t length)
 static void add_dry(struct sampler *s, const int32_t *w, int64_t n)
 {
     const struct sample_options *o = &s->o;
-    int64_t limit = 0; /* tokens behind the last breaker */
+    int64_t limit = 0; /* tokens after the last breaker */
     while (limit < n && !s->breaker[w[n - 1 - limit]])
         limit++;
     if (limit < o->dry_allowed_length || n < 2)
@@ -457,8 +457,8 @@ static ingle_status none_left(const struct sampler *s, struct err *err)
                : err_set(err, INGLE_NUMERIC, "no token can be sampled: every logit is -infinity");
 }
 
-/* True when a comes behind b in the order: descending logit, ascending id. */
-static bool is_behind(const struct sample_choice *a, const struct sample_choice *b)
+/* True when a comes after b in the order: descending logit, ascending id. */
+static bool ranks_after(const struct sample_choice *a, const struct sample_choice *b)
 {
     return a->logit < b->logit || (a->logit == b->logit && a->id > b->id);
 }
@@ -468,9 +468,9 @@ static void sift(struct sample_choice *h, int64_t n, int64_t i)
 {
     const struct sample_choice x = h[i];
     for (int64_t child; (child = 2 * i + 1) < n; i = child) {
-        if (child + 1 < n && is_behind(&h[child + 1], &h[child]))
+        if (child + 1 < n && ranks_after(&h[child + 1], &h[child]))
             child++;
-        if (!is_behind(&h[child], &x))
+        if (!ranks_after(&h[child], &x))
             break;
         h[i] = h[child];
     }
@@ -902,7 +902,7 @@ int session_sample_last(struct sampler *s, int32_t token, float *logprob, struct
     return n;
 }
 
-/* The winner among the kept ones but `not`, which are in order of their logits: those far behind
+/* The winner among the kept ones but `not`, which are in order of their logits: those far after
  * cannot win.  -1: there is none. */
 static int32_t draw_of_kept(const struct sampler *s, uint64_t i, int32_t not)
 {

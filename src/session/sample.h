@@ -65,12 +65,12 @@ struct sample_options {
     size_t n_bias;
     const int32_t *suppress; /* never drawn */
     size_t n_suppress;
-    const int32_t *end; /* not drawn as the first min_tokens tokens behind n_prompt */
+    const int32_t *end; /* not drawn as the first min_tokens tokens after n_prompt */
     size_t n_end;
     int64_t n_prompt, min_tokens;
-    /* sequences, each with -1 behind it: its last token is not drawn behind its others, */
+    /* sequences, each with -1 after it: its last token is not drawn after its others, */
     const int32_t *banned;
-    size_t n_banned;       /* all of them behind n_prompt */
+    size_t n_banned;       /* all of them after n_prompt */
     const int32_t *only;   /* no other token is drawn; n_only 0: any may be */
     size_t n_only;
     const int32_t *dry_breaker; /* tokens that end a repeated sequence */

@@ -157,13 +157,13 @@ ingle_status session_append_soft(struct session *s, const int32_t *tokens, int64
 static const double SLOW_S = 0.05; /* a token: not without a warning */
 
 /* Before steps read keys and values from disk, and when they have become twice as many. */
-static void tell_disk(struct session *s, int64_t n)
+static void report_disk(struct session *s, int64_t n)
 {
     const uint64_t bytes = session_runner_disk_bytes(s->r, n);
     struct kv_disk_counts disk;
-    if (!bytes || bytes / 2 < s->told_disk)
+    if (!bytes || bytes / 2 < s->reported_disk)
         return;
-    s->told_disk = bytes;
+    s->reported_disk = bytes;
     session_runner_disk_count(s->r, &disk);
     const bool large = bytes >> 30;
     const double part = s->way.select.part ? (double)kern_select_budget(&s->way.select, n - 1) /
@@ -256,8 +256,8 @@ ingle_status session_sync_soft_begin(struct session *s, const int32_t *tokens, i
     s->n_tokens = (size_t)n;
     s->prompt_end = n;
     no_borders(s);
-    s->told_disk = 0;
-    tell_disk(s, n);
+    s->reported_disk = 0;
+    report_disk(s, n);
     if (!status)
         status = session_select_fits(s, err);
     if (!status)
@@ -312,7 +312,7 @@ int64_t session_border_before(const struct session *s, int64_t n)
 }
 
 /* Not storing a restore point is a report of the tree, not a failure of the step. */
-static void tell_lost(const struct session *s, ingle_status status, const struct err *why)
+static void report_lost(const struct session *s, ingle_status status, const struct err *why)
 {
     if (status)
         report(s->r->sink, INGLE_REPORT_WARN, "cache", "prefix tree", "%s", why->msg);
@@ -355,7 +355,7 @@ void session_keep(struct session *s, int64_t length)
     session_soft_cut(s, length);
     s->n_tokens = (size_t)length;
     if (length && length == session_length(s) && session_is_stop(s, length))
-        tell_lost(s, session_remember(s, &err), &err);
+        report_lost(s, session_remember(s, &err), &err);
 }
 
 bool session_can_rewind(const struct session *s, int64_t length)
@@ -415,7 +415,7 @@ static int64_t least_between(const struct runner *r)
 }
 
 /* Puts the session into tree and store as timeline t has it.  between: there will be restore points
- * behind it soon. */
+ * after it soon. */
 static ingle_status remember(struct session *s, const struct kv_timeline *t, bool between,
                              struct err *err)
 {
@@ -524,7 +524,7 @@ static ingle_status build_some(struct runner *r, struct session_work *work, int6
             return s;
         if (s) /* this one waits for pages; the others need not */
             continue;
-        tell_disk(w->s, session_length(w->s) + take);
+        report_disk(w->s, session_length(w->s) + take);
         const bool sparse =
             prompts && kv_sparse_at(w->s->way.sparse, session_length(w->s) + take);
         struct family_span *span = &l->span[b->n_spans];
@@ -663,7 +663,7 @@ static void set_borders(struct session *s, int64_t to)
         const int64_t at = s->border.at[s->next_border];
         const bool between = at != s->border.shared && s->next_border + 1 < s->border.n;
         if (kv_timeline_view(t, s->timeline, at))
-            tell_lost(s, remember(s, t, between, &why), &why);
+            report_lost(s, remember(s, t, between, &why), &why);
         kv_timeline_clear(t);
     }
 }
@@ -692,7 +692,7 @@ static void commit(struct session *s, int64_t n, bool guessed, bool deferred)
     if (guessed)
         return;
     if (is_far_end(s, at) || session_is_stop(s, at))
-        tell_lost(s, session_remember(s, &why), &why);
+        report_lost(s, session_remember(s, &why), &why);
 }
 
 /* If it was a page on disk that could not be read: nobody uses it again, and who comes next

@@ -42,7 +42,7 @@ struct runner_options {
     bool media;                 /* there may be pictures and sounds among tokens */
     int64_t media_rows;         /* ... beside which it has those of a picture: so many at most */
     int64_t max_logits;         /* rows of logits of the largest step; 0: 16 */
-    int64_t own_first, own_end; /* layers whose pages lie on the device's card where they can */
+    int64_t own_first, own_end; /* layers whose pages are on the device's card where they can */
     int64_t draft_own_first, draft_own_end; /* the same of the drafter's streams */
     int64_t restore_every;      /* tokens between restore points; 0: 8192 */
     struct kv_types kv;         /* what keys and values are kept as */
@@ -86,7 +86,7 @@ int64_t session_default_rows(const struct family_info *info);
 /* The plan before anything large is taken. */
 struct runner_plan {
     uint64_t kv_session_bytes, token_bytes; /* of a session: pages; its tokens and page tables */
-    uint64_t kv_window_bytes;               /* of the pages: those that fall away behind windows */
+    uint64_t kv_window_bytes;               /* of the pages: those that fall out of windows */
     uint64_t kv_here_bytes;                 /* of the pages: what is in this process */
     uint64_t sampler_bytes;                 /* of a session that samples */
     uint64_t kv_tree_bytes, arena_bytes, logits_bytes;
@@ -102,7 +102,7 @@ struct runner_plan {
 };
 /* Why keys and values of this family cannot be beyond memory; NULL: they can. */
 const char *session_disk_refuses(const struct kv_spec *s);
-/* What positions leave behind, with the drafter's groups; ended with kv_spec_release(). */
+/* The KV layout, with the drafter's groups; ended with kv_spec_release(). */
 MUST_CHECK ingle_status session_runner_kv(const struct family *fam, const void *self,
                                           const struct family_info *info,
                                           const struct runner_options *o, struct kv_spec *out,
@@ -117,7 +117,7 @@ MUST_CHECK ingle_status session_runner_create(struct runner **out, const struct 
                                       const void *self, const struct family_info *info,
                                       struct device *d, const struct runner_options *o,
                                       struct err *err);
-/* All sessions must be gone. */
+/* All sessions must have been freed. */
 void session_runner_free(struct runner *r);
 int64_t session_runner_n_ctx(const struct runner *r);
 int64_t session_runner_max_rows(const struct runner *r);
@@ -141,7 +141,7 @@ uint64_t session_runner_disk_bytes(const struct runner *r, int64_t n_tokens);
 void session_runner_disk_count(const struct runner *r, struct kv_disk_counts *out);
 /* NULL: there is none. */
 struct kv_store *session_runner_store(const struct runner *r);
-/* Tells of the prefixes that both have from now on; borrowed.  NULL: nobody any more. */
+/* Publishes the prefixes that both have from now on; borrowed.  NULL: none any more. */
 void session_runner_watch(struct runner *r, const struct kv_watch *watch);
 /* For idle times: has the system fill some more of the activations of a full step
  * (device_arena_fill()).  False: all is there. */
@@ -184,7 +184,7 @@ struct session_seen session_take_seen(struct session *s);
 int64_t session_select_room(const struct runner *r);
 
 /* Where the first `kept` tokens came from; the parts add up.  matched: tokens that a known
- * prefix shares with these; given_up: more than that were remembered lately, so many, and
+ * prefix shares with these; given_up: more than that were remembered recently, so many, and
  * evicted (0: not so); foreign: so many are on disk, of another model or of other settings;
  * differs: the session knew more tokens, other ones than these. */
 struct session_reuse {
@@ -259,7 +259,7 @@ int64_t session_border_before(const struct session *s, int64_t n);
 /* Tokens before n are a prompt's, as all of a session_sync() are: fast numerics and
  * session_set_way() compute them otherwise. */
 void session_prompt(struct session *s, int64_t n);
-/* Adds tokens behind what is there, pending. */
+/* Adds tokens after what is there, pending. */
 MUST_CHECK ingle_status session_append(struct session *s, const int32_t *tokens, int64_t n,
                                        struct err *err);
 /* With media; where they are counts from the first of these tokens. */
@@ -329,7 +329,7 @@ MUST_CHECK ingle_status session_step(struct runner *r, struct session_work *work
                                      const atomic_bool *cancel, struct err *err);
 
 /*
- * Steps that are under way together, while layers lie at stages: of a step that has begun the rows
+ * Steps that are under way together, while layers are at stages: of a step that has begun the rows
  * are at a stage, and this process computes its layers of another one.  Sessions of a step are
  * moved by that one only, until it has landed; nothing else may step meanwhile.  Rows are up to
  * session_runner_between_rows(), without prompts of pictures and branches.
@@ -348,15 +348,15 @@ bool session_flight_is_over(struct runner *r, int i);
 void session_flights_wait(struct runner *r, int timeout_ms); /* for news of any */
 /* Ends it, as session_step() does. */
 MUST_CHECK ingle_status session_land(struct runner *r, int i, struct err *err);
-/* Behind a step: the session's first `length` tokens stay, at most KV_REWIND less than it has
- * computed; later ones, pending ones too, are gone.  For drafted tokens that are not what the
+/* After a step: the session's first `length` tokens stay, at most KV_REWIND less than it has
+ * computed; later ones, pending ones too, are dropped.  For drafted tokens that are not what the
  * target draws. */
 void session_keep(struct session *s, int64_t length);
 
 /*
- * Branches: other ways that a session's pending tokens may go on.  A branch parts from them behind
+ * Branches: other ways that a session's pending tokens may go on.  A branch parts from them after
  * one of them, and is computed in the step that computes them, a row for each token of its own:
- * what both share is computed once.  Then it may take their place.  Its pages are its own behind
+ * what both share is computed once.  Then it may take their place.  Its pages are its own after
  * the session's length; where there are none for it, it is not computed.
  */
 enum { SESSION_BRANCH_TOKENS = 8 };
@@ -366,14 +366,14 @@ MUST_CHECK ingle_status session_branch_create(struct session_branch **out, struc
 void session_branch_free(struct session_branch *b);
 /* Bytes of pages that one needs at most. */
 MUST_CHECK bool session_branch_bytes(const struct runner *r, uint64_t *out);
-/* n tokens (1 .. SESSION_BRANCH_TOKENS) behind the first `at` of a session, of which one at least
+/* n tokens (1 .. SESSION_BRANCH_TOKENS) after the first `at` of a session, of which one at least
  * is pending then. */
 void session_branch_set(struct session_branch *b, int64_t at, const int32_t *token, int64_t n);
 int64_t session_branch_at(const struct session_branch *b);
 const int32_t *session_branch_tokens(const struct session_branch *b, int64_t *n);
-/* Behind the step f32 [n][n_vocab], valid until the next one; NULL: it was not computed. */
+/* After the step f32 [n][n_vocab], valid until the next one; NULL: it was not computed. */
 const float *session_branch_logits(const struct session_branch *b);
-/* Behind the step that computed both: the session's first `at` tokens stay, and behind them are
+/* After the step that computed both: the session's first `at` tokens stay, and after them are
  * those of the branch, which has given all it had. */
 void session_branch_take(struct session *s, struct session_branch *b);
 /* Gives its pages back. */
@@ -397,7 +397,7 @@ struct session_draft {
     int64_t n;         /* result: tokens drafted; 0: there was no room for its rows */
 };
 /* Draws drafted token j of item i from the drafter's logits f32 [n_vocab] (the draws of different
- * items may run on several threads at a time).  The j tokens drafted before it stand behind the
+ * items may run on several threads at a time).  The j tokens drafted before it stand after the
  * session's tokens meanwhile, so that session_tokens() is a history.  False: this item drafts no
  * more, token j is none. */
 typedef bool session_draw_fn(void *arg, int64_t i, int64_t j, const float *logits, int32_t *token);
@@ -405,8 +405,8 @@ typedef bool session_draw_fn(void *arg, int64_t i, int64_t j, const float *logit
  * FAMILY_NEVER; *n 0: all of them. */
 const struct device_columns *session_draft_part(const struct runner *r, int64_t *n);
 /* A round for distinct sessions of r, which has a drafter.  Their tokens and lengths stay as they
- * are.  Logits of the last step are gone.  INGLE_CANCEL, or what the device could not do: n is what
- * was drafted until then. */
+ * are.  Logits of the last step are no longer valid.  INGLE_CANCEL, or what the device could not
+ * do: n is what was drafted until then. */
 MUST_CHECK ingle_status session_draft(struct runner *r, struct session_draft *item, int64_t n,
                                       session_draw_fn *draw, void *arg, const atomic_bool *cancel,
                                       struct err *err);

@@ -5,7 +5,7 @@
  * A chunk is SHORTEN_CHUNK tokens.  Always kept: the first and the last chunks, the system turn,
  * tokens of the template, and chunks in or beside which four tokens of the prompt's end occur.
  * Then chunks by falling score (equal ones: the lower first) until the next one would be more than
- * the share that was asked for.  A function of its arguments alone.
+ * the share that was requested.  A function of its arguments alone.
  */
 #ifndef INGLE_SESSION_SHORTEN_H
 #define INGLE_SESSION_SHORTEN_H

@@ -146,8 +146,8 @@ void session_soft_cut(struct session *s, int64_t n_tokens)
     s->n_keys = s->n_keys < (size_t)n_tokens ? s->n_keys : (size_t)n_tokens;
 }
 
-/* The first one that ends behind position `at`. */
-static size_t first_behind(const struct soft *soft, size_t n_soft, int64_t at)
+/* The first one that ends after position `at`. */
+static size_t first_after(const struct soft *soft, size_t n_soft, int64_t at)
 {
     size_t lo = 0, hi = n_soft;
     while (lo < hi) {
@@ -162,7 +162,7 @@ static size_t first_behind(const struct soft *soft, size_t n_soft, int64_t at)
 
 int64_t session_outside(const struct session *s, int64_t at)
 {
-    const size_t i = s->n_soft ? first_behind(s->soft, s->n_soft, at) : 0;
+    const size_t i = s->n_soft ? first_after(s->soft, s->n_soft, at) : 0;
     return i < s->n_soft && s->soft[i].start < at ? s->soft[i].start : at;
 }
 
@@ -214,7 +214,7 @@ int64_t session_soft_share(const struct session *s, int64_t n, int64_t room, boo
 {
     const int64_t at = session_length(s);
     *alone = false;
-    for (size_t i = s->n_soft ? first_behind(s->soft, s->n_soft, at) : 0; i < s->n_soft; i++) {
+    for (size_t i = s->n_soft ? first_after(s->soft, s->n_soft, at) : 0; i < s->n_soft; i++) {
         const struct soft *f = &s->soft[i];
         const int64_t end = f->start + f->medium->n;
         if (n <= 0 || f->start >= at + n)
@@ -234,7 +234,7 @@ int64_t session_whole_next(const struct session *s, int64_t *n)
 {
     const int64_t at = session_length(s);
     *n = 0;
-    for (size_t i = s->n_soft ? first_behind(s->soft, s->n_soft, at) : 0; i < s->n_soft; i++)
+    for (size_t i = s->n_soft ? first_after(s->soft, s->n_soft, at) : 0; i < s->n_soft; i++)
         if (is_both(s, &s->soft[i])) {
             *n = s->soft[i].medium->n;
             return s->soft[i].start - at;
@@ -246,7 +246,7 @@ int64_t session_soft_rows(const struct session *s, int64_t n, struct family_soft
 {
     const int64_t at = session_length(s), width = s->r->info.n_embd;
     int64_t count = 0;
-    for (size_t i = s->n_soft ? first_behind(s->soft, s->n_soft, at) : 0;
+    for (size_t i = s->n_soft ? first_after(s->soft, s->n_soft, at) : 0;
          i < s->n_soft && s->soft[i].start < at + n; i++) {
         const struct soft *f = &s->soft[i];
         const int64_t from = num_max(f->start, at), end = num_min(f->start + f->medium->n, at + n);
@@ -262,7 +262,7 @@ int64_t session_soft_rows(const struct session *s, int64_t n, struct family_soft
 const struct session_medium *session_lacks(const struct session *s, int64_t n)
 {
     const int64_t at = session_length(s), end = n < 0 ? (int64_t)s->n_tokens : at + n;
-    for (size_t i = s->n_soft ? first_behind(s->soft, s->n_soft, at) : 0;
+    for (size_t i = s->n_soft ? first_after(s->soft, s->n_soft, at) : 0;
          i < s->n_soft && s->soft[i].start < end; i++)
         if (!s->soft[i].medium->rows)
             return s->soft[i].medium;

@@ -18,7 +18,7 @@ enum {
 
 /* Memory of misses, in tokens; so many on top until more is known.  A head over all tokens costs
  * about as much as missing HEAD of them: reading it takes 0.07 (Gemma 31B) to 0.2 (26B-A4B) of a
- * step, and tokens that no text had lately are seldom guessed anyhow. */
+ * step, and tokens that no text had recently are seldom guessed anyhow. */
 static const float FADE = 1 - 1.0f / 1024, DOUBT = 1.5f, HEAD = 0.09f;
 
 struct block { float n; int32_t index; };
@@ -149,7 +149,7 @@ static void list(struct words *w, int64_t n)
     for (int64_t i = 0; i < n; i++)
         w->in[w->order[i].index] = 1;
     for (int64_t gap = 0;; gap++) {
-        int64_t end = -1; /* behind the last run */
+        int64_t end = -1; /* after the last run */
         w->n_only = 0;
         bool fits = true;
         for (int64_t b = 0; b < w->n_blocks && fits; b++) {

@@ -5,7 +5,7 @@
  * for tokens that no text has in this language, of this kind.  Tokens are counted in blocks of
  * neighbours.  The blocks that were seen, filled up with the vocabulary's first ones, are a
  * sixteenth, an eighth, a quarter or a half of it: of these and the whole, what costs least by its
- * size and by the tokens that it has missed lately is what drafts come from.
+ * size and by the tokens that it has missed recently is what drafts come from.
  */
 #ifndef INGLE_SESSION_WORDS_H
 #define INGLE_SESSION_WORDS_H

@@ -7,7 +7,7 @@
 enum { MOST = 16 }; /* bytes of a phrase */
 
 /* A token that holds a part of the phrase in such a way that it may count: the others leave nothing
- * of it behind them. */
+ * of it after them. */
 struct part {
     int32_t id;
     bool alone; /* never drawn, wherever it stands */
@@ -35,7 +35,7 @@ static void fill_back(struct text_avoid *a)
     }
 }
 
-/* How much of the phrase stands at the end of the bytes behind its first k.  n_phrase: all of it
+/* How much of the phrase stands at the end of the bytes after its first k.  n_phrase: all of it
  * stood there. */
 static size_t follow(const struct text_avoid *a, size_t k, const char *s, size_t n)
 {
@@ -47,7 +47,7 @@ static size_t follow(const struct text_avoid *a, size_t k, const char *s, size_t
     return k;
 }
 
-/* Whether the bytes go on with the phrase behind its beginning, or leave one. */
+/* Whether the bytes go on with the phrase after its beginning, or leave one. */
 static bool counts(const struct text_avoid *a, const char *s, size_t n)
 {
     if (!n)

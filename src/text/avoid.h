@@ -2,7 +2,7 @@
  * avoid - text that an answer must not hold: which tokens would complete it next.
  *
  * A marker is a token of its own in most vocabularies, but a model that may not draw it can spell
- * it with others.  What was drawn last tells how much of the marker stands there; for each such
+ * it with others.  The last tokens say how much of the marker stands there; for each such
  * beginning the tokens that would complete it are listed beforehand, so that a draw costs a few
  * look-ups.
  */
@@ -18,7 +18,7 @@ struct text_avoid;
 MUST_CHECK ingle_status text_avoid_calls(struct text_avoid **out, enum text_chat_family family,
                                          const struct tokenizer *t, size_t n_tokens,
                                          struct err *err);
-/* The tokens that must not come behind the n of history: *id [returned], ascending; they are
+/* The tokens that must not come after the n of history: *id [returned], ascending; they are
  * a's. */
 size_t text_avoid_next(const struct text_avoid *a, const int32_t *history, int64_t n,
                        const int32_t **id);

@@ -5,7 +5,7 @@
  * borders.
  *
  * The special token that opens a turn, or closes the result of a tool, is a place where text is cut
- * before it becomes tokens: what stands before a border has the same tokens whatever stands behind
+ * before it becomes tokens: what stands before a border has the same tokens whatever stands after
  * it.
  */
 #include "text/chat.h"
@@ -45,7 +45,7 @@ static bool opens(const struct text_turns *t, int32_t id)
     return id >= 0 && (id == t->open[0] || id == t->open[1] || id == t->open[2]);
 }
 
-/* The end of the first turn, and whether it tells the model who it is; 0: there is none. */
+/* The end of the first turn, and whether it says to the model who it is; 0: there is none. */
 static int64_t first_end(const struct text_turns *t, const int32_t *ids, int64_t n, bool *system)
 {
     int64_t first = 0;

@@ -22,7 +22,7 @@ struct text_chat_options {
     void *arg;
     bool thinking; /* Gemma 4: enable_thinking; DeepSeek V4: thinking mode */
     /* DeepSeek V4 ends a prompt with what leads to the assistant whenever the last message
-     * asks for an answer; this adds it behind other messages, too. */
+     * asks for an answer; this adds it after other messages, too. */
     bool add_generation_prompt;
 
     /* Gemma 4 */
@@ -62,7 +62,7 @@ MUST_CHECK ingle_status text_chat_render(enum text_chat_family family, struct js
 /* The tokens that show where turns of a family's prompts meet; -1: the vocabulary has none. */
 struct text_turns {
     int32_t open[3], close; /* of a turn; of the result of a tool */
-    /* opens a system turn, behind open; or the text before the first turn is one: */
+    /* opens a system turn, after open; or the text before the first turn is one: */
     int32_t system;
     bool bare_system;
 };
@@ -81,7 +81,7 @@ struct text_borders {
 void text_borders_find(const struct text_turns *t, const int32_t *ids, int64_t n,
                        struct text_borders *out);
 
-/* Tells whether a Jinja template from a file is one whose rules are known.  Returns a short
+/* Whether a Jinja template from a file is one whose rules are known.  Returns a short
  * name ("gemma4 2026-07-09 large") or NULL for an unknown one. */
 const char *text_chat_template_name(enum text_chat_family family, const char *jinja, size_t n);
 
@@ -110,7 +110,7 @@ typedef void text_event_fn(void *arg, enum text_event_kind kind, int call, const
 struct text_parser_options {
     bool tools_enabled;
     bool open_thought;  /* the prompt ended inside a thought (DeepSeek V4: thinking mode) */
-    bool partial_calls; /* a call that the end "length" cuts is one, not text; CALL_CUT tells it */
+    bool partial_calls; /* a call that the end "length" cuts is one, not text; CALL_CUT says so */
     size_t limit_bytes; /* of output text, 0: 64 MiB; at most 256 MiB */
     size_t limit_calls; /* 0: 4096 */
 };
@@ -123,14 +123,14 @@ MUST_CHECK ingle_status text_parser_add(struct text_parser *p, const char *bytes
                                         struct err *err);
 /* end: "turn", "length", ... as in the vector files; flushes what is held. */
 MUST_CHECK ingle_status text_parser_end(struct text_parser *p, const char *end, struct err *err);
-/* What comes next would still be reasoning, as far as the output so far tells. */
+/* What comes next would still be reasoning, as far as the output so far shows. */
 bool text_parser_in_thought(const struct text_parser *p);
 /* Inside of what is a call if it goes on well (DeepSeek V4: a block of calls), and where it
- * counts as one.  *rest (may be NULL): the *n bytes behind the marker with which it began, NULL
+ * counts as one.  *rest (may be NULL): the *n bytes after the marker with which it began, NULL
  * once a call in it is complete, or if it is certain; borrowed until the next call on p. */
 bool text_parser_in_call(const struct text_parser *p, const char **rest, size_t *n);
 /* It is certain, because a grammar holds the output to it up to its end: name and arguments are
- * told while they come.  Only where text_parser_in_call(). */
+ * reported while they come.  Only where text_parser_in_call(). */
 void text_parser_trust_call(struct text_parser *p);
 /* The whole message so far as JSON: {"content", "reasoning_content", "tool_calls"}. */
 MUST_CHECK ingle_status text_parser_message(const struct text_parser *p, struct json_object **out,

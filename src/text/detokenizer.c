@@ -95,7 +95,7 @@ static bool surrogate_begins(const char *s, size_t n)
 
 /* Rewrites out from start on so that it is well-formed, and holds back a beginning of a
  * character at the end. */
-static void settle(struct text_stream *s, struct str *out, size_t start)
+static void make_valid(struct text_stream *s, struct str *out, size_t start)
 {
     struct str raw;
     str_init(&raw);
@@ -131,7 +131,7 @@ ingle_status text_stream_add(struct text_stream *s, const struct tokenizer *t, i
     }
     s->n_held = 0;
     if (!utf8_valid(out->at + start, out->n - start))
-        settle(s, out, start);
+        make_valid(s, out, start);
     return str_ok(out) ? INGLE_OK
                        : err_set(err, INGLE_NOMEM, "no memory for the text of token %d", id);
 }

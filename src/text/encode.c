@@ -99,7 +99,7 @@ size_t text_least_tokens(const struct tokenizer *t, const char *text, size_t n)
     return (size_t)(sum >> TEXT_SHARE_BITS);
 }
 
-/* False: the bytes alone tell that there are too many tokens. */
+/* False: the bytes show that there are too many tokens. */
 static bool fits(struct text_bpe *b, const char *text, size_t n)
 {
     struct text_bounds *l = b->bounds;

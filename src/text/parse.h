@@ -34,7 +34,7 @@ struct text_parser {
     struct err failed; /* status other than INGLE_OK: the first failure, for good */
 };
 
-/* Each moves bytes into the message and tells the listener; empty pieces are nothing. */
+/* Each moves bytes into the message and notifies the listener; empty pieces are nothing. */
 void text_parser_content(struct text_parser *p, const char *bytes, size_t n);
 void text_parser_reasoning(struct text_parser *p, const char *bytes, size_t n);
 /* A call: its name, pieces of its arguments, its end. */

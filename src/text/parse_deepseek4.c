@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * parse_deepseek4 - the output of DeepSeek V4: reasoning up to </think>, content, and one block of
- * calls <｜DSML｜tool_calls> ... </｜DSML｜tool_calls>.  A thought may also begin by itself, where no
- * content has come yet.  After a thought a </think> in content is dropped, unless it is quoted or
- * ends a <think> there.
+ * calls <｜DSML｜tool_calls> ... </｜DSML｜tool_calls>.  A thought may also begin by itself, where
+ * no content has come yet.  After a thought a </think> in content is dropped, unless it is quoted
+ * or ends a <think> there.
  *
  * A block is read byte by byte while its text is held.  It counts from its first complete invoke
- * on; without one its tag is plain text.  A block that is certain is told while it is read, but for
- * values that are not text; a parameter whose name was there before is left out. Calls that are
- * spelled otherwise are held to the end and read by parse_loose.c. Reasoning that is never closed
- * ends at a block that ends the output.
+ * on; without one its tag is plain text.  A block that is certain is reported while it is read,
+ * except for values that are not text; a parameter whose name was there before is left out. Calls
+ * that are spelled otherwise are held to the end and read by parse_loose.c. Reasoning that is never
+ * closed ends at a block that ends the output.
  */
 #include "text/parse.h"
 
@@ -31,7 +31,7 @@
 #define FLAG_FALSE    " string=\"false\">"
 
 /* Bytes that tags without an invoke may cost.  Hostile output could make each of its tags
- * read on to the end; behind this limit tags are plain text. */
+ * read on to the end; after this limit tags are plain text. */
 static const size_t WASTE = 8 << 20;
 
 enum { DEPTH = 64 }; /* of a parameter's value */
@@ -46,21 +46,21 @@ enum block_at {
     AT_TEXT,    /* a value, string="true" */
     AT_JSON,    /* a value, string="false" */
     AT_INVOKED, /* a call is complete: call block_next() */
-    AT_CLOSED,  /* behind TAG_END */
+    AT_CLOSED,  /* after TAG_END */
     AT_BAD
 };
 
-/* Reads a block, from behind TAG. */
+/* Reads a block, from after TAG. */
 struct block {
     enum block_at at;
     size_t n_match; /* bytes of PARAMETER_END that were seen in a value */
     struct str word, name, key, value, json;
     bool nomem; /* some of the block was lost */
 
-    bool sure;         /* calls are told while they are read */
-    bool named, begun; /* the name is complete, and told */
+    bool sure;         /* calls are reported while they are read */
+    bool named, begun; /* the name is complete, and reported */
     bool muted;        /* the parameter at hand is left out */
-    size_t told;       /* of json */
+    size_t n_sent;     /* of json */
     struct text_names names;
 };
 
@@ -225,7 +225,7 @@ static void block_read(struct block *b, char c)
             b->names.depth = 0;
             text_names_open(&b->names);
             str_addc(&b->json, '{');
-            b->told = 0;
+            b->n_sent = 0;
         }
         break;
     case AT_NAME:
@@ -269,7 +269,7 @@ enum state {
     IN_THOUGHT_BLOCK, /* held until it is clear whether it ends the output */
     IN_TEXT,
     IN_BLOCK,
-    IN_TAIL, /* behind the last element of the block */
+    IN_TAIL,  /* after the last element of the block */
     IN_LOOSE, /* held to the end: calls that are spelled otherwise */
     IN_REST   /* content without markers */
 };
@@ -326,7 +326,7 @@ static size_t front_of(const struct deepseek *d, const char *s, size_t i)
 /* Each step decides a beginning of the n > 0 held bytes at s, or, when it returns false,
  * needs more of them.  final: there are no more. */
 
-/* Behind OPEN at i.  False: not clear yet. */
+/* After OPEN at i.  False: not clear yet. */
 static bool step_open(struct deepseek *d, const char *s, size_t n, size_t i, bool final, bool *text)
 {
     const size_t front = front_of(d, s, i), behind = i + strlen(OPEN);
@@ -503,15 +503,15 @@ static bool step_thought_block(struct deepseek *d, const char *s, size_t n, bool
     return true;
 }
 
-/* Forgets what was read of the block, behind which the tail begins. */
+/* Forgets what was read of the block, after which the tail begins. */
 static void element_read(struct deepseek *d)
 {
     drop(d, d->seen);
     d->seen = 0;
 }
 
-/* Tells what is certain of a call that is. */
-static void tell_call(struct deepseek *d)
+/* Reports what is certain of a call that is. */
+static void emit_call(struct deepseek *d)
 {
     struct block *b = &d->block;
     if (!b->sure || !b->named || block_lost(b))
@@ -521,8 +521,8 @@ static void tell_call(struct deepseek *d)
     b->begun = true;
     if (b->at == AT_TEXT)
         block_text(b, false);
-    text_parser_call_more(&d->p, b->json.at + b->told, b->json.n - b->told);
-    b->told = b->json.n;
+    text_parser_call_more(&d->p, b->json.at + b->n_sent, b->json.n - b->n_sent);
+    b->n_sent = b->json.n;
 }
 
 /* Reads what is held of the block once more, as a certain one. */
@@ -544,7 +544,7 @@ static void end_invoke(struct deepseek *d)
     block_clear(b);
 }
 
-/* A certain block breaks off.  Its last call is told as far as it came. */
+/* A certain block breaks off.  Its last call is reported as far as it came. */
 static bool break_block(struct deepseek *d)
 {
     if (d->block.begun)
@@ -561,7 +561,7 @@ static bool step_block(struct deepseek *d, const char *s, size_t n, bool final)
         trust_block(d);
     while (d->seen < n && b->at != AT_INVOKED && b->at != AT_CLOSED && b->at != AT_BAD)
         block_read(b, s[d->seen++]);
-    tell_call(d);
+    emit_call(d);
     if (b->at == AT_INVOKED) {
         end_invoke(d);
         return true;

@@ -6,7 +6,7 @@
  *
  * A call is read byte by byte while its text is held.  One that is spelled otherwise is held to its
  * end and read by parse_loose.c; what that refuses stays content.  One that
- * is certain is told while it is read; a member whose name was there before is left out of it.
+ * is certain is reported while it is read; a member whose name was there before is left out of it.
  * Calls in a thought count only if the thought is never closed and nothing but calls follows.
  */
 #include "text/parse.h"
@@ -28,22 +28,22 @@ enum { DEPTH = TEXT_NAMES_DEPTH };
 enum call_at {
     AT_PREFIX, /* call: */
     AT_NAME,
-    AT_FIRST_KEY, /* behind {: a key or } */
+    AT_FIRST_KEY, /* after {: a key or } */
     AT_KEY,
     AT_QUOTED_KEY,
     AT_COLON,
-    AT_FIRST_ITEM, /* behind [: a value or ] */
+    AT_FIRST_ITEM, /* after [: a value or ] */
     AT_VALUE,
     AT_QUOTE, /* inside the opening quote of a value */
     AT_STRING,
     AT_WORD, /* true, false, null or a number */
-    AT_NEXT, /* behind a value: , } or ] */
-    AT_END,  /* behind the map: white space, CALL_END */
+    AT_NEXT, /* after a value: , } or ] */
+    AT_END,  /* after the map: white space, CALL_END */
     AT_DONE,
     AT_BAD
 };
 
-/* Reads one call, from behind CALL. */
+/* Reads one call, from after CALL. */
 struct call {
     enum call_at at;
     size_t n_match; /* bytes of the marker at hand that were seen */
@@ -53,9 +53,9 @@ struct call {
     bool comma;      /* is due before the next member or item */
     struct str name, json, word;
 
-    bool sure;          /* the call is told while it is read */
-    bool named, begun;  /* the name is complete, and told */
-    size_t told;        /* of json */
+    bool sure;          /* the call is reported while it is read */
+    bool named, begun;  /* the name is complete, and reported */
+    size_t n_sent;      /* of json */
     int muted;          /* depth of the member that is left out; 0: none */
     size_t n_unmuted;   /* of json without it */
     struct text_names names; /* only if sure */
@@ -80,7 +80,7 @@ static void call_clear(struct call *c)
     c->n_match = 0;
     c->depth = 0;
     c->comma = c->sure = c->named = c->begun = false;
-    c->told = 0;
+    c->n_sent = 0;
     c->muted = 0;
     c->names.depth = 0;
     call_forget(c, &c->name);
@@ -129,7 +129,7 @@ static enum call_at call_open(struct call *c, bool map)
     return map ? AT_FIRST_KEY : AT_FIRST_ITEM;
 }
 
-/* Behind a value. */
+/* After a value. */
 static enum call_at call_valued(struct call *c)
 {
     if (c->muted == c->depth) {
@@ -340,12 +340,12 @@ static bool call_may_end(const struct call *c)
 enum state {
     IN_START,
     IN_TEXT,
-    IN_CHANNEL, /* behind OPEN */
+    IN_CHANNEL, /* after OPEN */
     IN_THOUGHT,
     IN_RUN, /* calls in a thought: held until it is clear whether they end the output */
     IN_CALL,
     IN_LOOSE_CALL, /* held up to CALL_END */
-    IN_BAD_CALL /* content up to CALL_END */
+    IN_BAD_CALL    /* content up to CALL_END */
 };
 
 struct gemma {
@@ -463,7 +463,7 @@ static enum text_match marker_at(const char *s, size_t n)
     return best;
 }
 
-/* Bytes of the label behind OPEN, without the blank or newline that ends it.  A word on a line of
+/* Bytes of the label after OPEN, without the blank or newline that ends it.  A word on a line of
  * its own, or in front of a marker or the end, is one; in front of text only a known word is. */
 static size_t label(const char *s, size_t n, bool final, bool *more)
 {
@@ -600,8 +600,8 @@ static bool step_run(struct gemma *g, const char *s, size_t n, bool final)
     return true;
 }
 
-/* Tells what is certain of a call that is. */
-static void tell_call(struct gemma *g)
+/* Reports what is certain of a call that is. */
+static void emit_call(struct gemma *g)
 {
     struct call *c = &g->call;
     if (!c->sure || !c->named || call_lost(c))
@@ -614,11 +614,11 @@ static void tell_call(struct gemma *g)
     if (c->at == AT_STRING)
         call_string(c, false);
     const size_t n = c->muted ? c->n_unmuted : c->json.n;
-    text_parser_call_more(&g->p, c->json.at + c->told, n - c->told);
-    c->told = n;
+    text_parser_call_more(&g->p, c->json.at + c->n_sent, n - c->n_sent);
+    c->n_sent = n;
 }
 
-/* A certain call breaks off.  It is told as far as it came; other text may follow. */
+/* A certain call breaks off.  It is reported as far as it came; other text may follow. */
 static void break_call(struct gemma *g, bool final)
 {
     if (g->call.begun)
@@ -638,8 +638,8 @@ static bool doubt_call(struct gemma *g, const char *s, size_t n, bool final)
     return true;
 }
 
-/* Reads the n bytes behind CALL; whole: they are all of the call. */
-static bool tell_loose_call(struct gemma *g, const char *s, size_t n, bool whole)
+/* Reads the n bytes after CALL; whole: they are all of the call. */
+static bool emit_loose_call(struct gemma *g, const char *s, size_t n, bool whole)
 {
     struct str name, json;
     str_init(&name);
@@ -672,7 +672,7 @@ static bool step_loose_call(struct gemma *g, const char *s, size_t n, bool final
         if (memcmp(s + n - k, CALL_END, k) == 0)
             end = n - k; /* a beginning of CALL_END */
     g->state = IN_TEXT;
-    if (tell_loose_call(g, s + front, end - front, whole))
+    if (emit_loose_call(g, s + front, end - front, whole))
         drop(g, all);
     else
         give_content(g, all);
@@ -692,7 +692,7 @@ static bool step_call(struct gemma *g, const char *s, size_t n, bool final)
         call_read(c, s[g->seen++]);
     if (c->at == AT_DONE || (final && call_may_end(c))) {
         const struct text_view name = trimmed(&c->name);
-        tell_call(g);
+        emit_call(g);
         drop(g, g->seen);
         g->state = IN_TEXT;
         if (call_lost(c))
@@ -703,7 +703,7 @@ static bool step_call(struct gemma *g, const char *s, size_t n, bool final)
             text_parser_call(&g->p, name.at, name.n, &c->json);
         return true;
     }
-    tell_call(g);
+    emit_call(g);
     if (c->at != AT_BAD && !final)
         return false;
     if (!c->sure)

@@ -72,7 +72,7 @@ static enum text_loose read_raw(struct reading *r)
     return TEXT_LOOSE_DONE;
 }
 
-/* Behind a backslash. */
+/* After a backslash. */
 static void add_escape(struct reading *r)
 {
     const char c = r->s[r->i];
@@ -96,7 +96,7 @@ static void add_escape(struct reading *r)
     r->i++;
 }
 
-/* A string in quotes of JSON or Python, from behind the first one. */
+/* A string in quotes of JSON or Python, from after the first one. */
 static enum text_loose read_quoted(struct reading *r, char quote)
 {
     str_addc(r->out, '"');
@@ -203,7 +203,7 @@ static enum text_loose read_member(struct reading *r, struct text_names *names, 
     return st;
 }
 
-/* Behind a value.  DONE: the container ends here; BAD: neither that nor a comma. */
+/* After a value.  DONE: the container ends here; BAD: neither that nor a comma. */
 static enum text_loose read_next(struct reading *r, char close, bool *more)
 {
     skip_space(r);
@@ -225,7 +225,7 @@ static enum text_loose read_next(struct reading *r, char close, bool *more)
     return TEXT_LOOSE_DONE;
 }
 
-/* Behind its opening bracket. */
+/* After its opening bracket. */
 static enum text_loose read_container(struct reading *r, bool map)
 {
     const char close = map ? '}' : ']';
@@ -295,7 +295,7 @@ static void skip_fence(struct reading *r)
 }
 
 /* Nothing but closers and white space is left. */
-static bool is_over(struct reading *r)
+static bool is_complete(struct reading *r)
 {
     while (r->i < r->n && (is_space(r->s[r->i]) || strchr("}])`;", r->s[r->i])) && r->s[r->i])
         r->i++;
@@ -312,7 +312,7 @@ static enum text_loose read_object(struct reading *r)
     const enum text_loose st = read_value(r);
     if (st != TEXT_LOOSE_DONE)
         return st;
-    return is_over(r) && str_ok(r->out) && is_json(r->out->at, r->out->n) ? st : TEXT_LOOSE_BAD;
+    return is_complete(r) && str_ok(r->out) && is_json(r->out->at, r->out->n) ? st : TEXT_LOOSE_BAD;
 }
 
 enum text_loose text_loose_object(const char *s, size_t n, bool whole, struct str *json)
@@ -372,7 +372,7 @@ static enum text_loose read_named(const char *s, size_t n, bool whole, struct st
     return st;
 }
 
-/* NAME, then its arguments as an object, perhaps in parentheses or behind a line feed and a
+/* NAME, then its arguments as an object, perhaps in parentheses or after a line feed and a
  * fence. */
 static enum text_loose read_named_outside(struct reading *r, struct str *name)
 {
@@ -499,7 +499,7 @@ static bool read_attribute(struct reading *r, struct tag *t)
     return true;
 }
 
-/* A tag from its beginning to behind its >. */
+/* A tag from its beginning to after its >. */
 static enum text_loose read_tag(struct reading *r, struct tag *t)
 {
     *t = (struct tag){0};
@@ -550,7 +550,7 @@ static void add_argument(struct str *json, const struct tag *t, struct text_view
         str_add_json(json, v.at, v.n);
 }
 
-/* Behind the tag of a parameter: its value, and its closing tag where there is one. */
+/* After the tag of a parameter: its value, and its closing tag where there is one. */
 static enum text_loose read_parameter(struct reading *r, const struct tag *t,
                                       struct text_names *names, struct str *json)
 {
@@ -573,7 +573,7 @@ static enum text_loose read_parameter(struct reading *r, const struct tag *t,
     return TEXT_LOOSE_DONE;
 }
 
-/* Behind the tag of an invoke, to behind the one that closes it.  Without parameters an object may
+/* After the tag of an invoke, to after the one that closes it.  Without parameters an object may
  * stand there. */
 static enum text_loose read_invoke(struct reading *r, struct str *json)
 {
@@ -630,7 +630,7 @@ struct loose_dsml {
     bool ran_out; /* the tokens did, in the middle of something */
 };
 
-static void tell(struct loose_dsml *d, bool cut)
+static void emit_call(struct loose_dsml *d, bool cut)
 {
     d->n_calls++;
     if (!str_ok(&d->name) || !str_ok(&d->json)) {
@@ -642,7 +642,7 @@ static void tell(struct loose_dsml *d, bool cut)
     text_parser_call_end(d->p, cut);
 }
 
-/* A call without tags of its own, behind the tag of a block. */
+/* A call without tags of its own, after the tag of a block. */
 static enum text_loose read_bare(struct loose_dsml *d)
 {
     const size_t end = next_tag(&d->r);
@@ -688,12 +688,12 @@ static bool read_element(struct loose_dsml *d)
         return false;
     }
     if (st == TEXT_LOOSE_DONE) {
-        tell(d, false);
+        emit_call(d, false);
     } else if (st == TEXT_LOOSE_PART && d->p->cut) {
         d->ran_out = true;
         d->r.i = d->r.n;
         if (d->name.n)
-            tell(d, true);
+            emit_call(d, true);
         return true;
     }
     return st == TEXT_LOOSE_DONE;

@@ -22,14 +22,14 @@ enum text_loose text_loose_gemma4(const char *s, size_t n, bool whole, struct st
                                   struct str *json);
 /* The same of a JSON object alone, perhaps in a fence, with the arguments. */
 enum text_loose text_loose_object(const char *s, size_t n, bool whole, struct str *json);
-/* Whether what comes behind <|tool_call> may be a call that text_loose_gemma4() reads. */
+/* Whether what comes after <|tool_call> may be a call that text_loose_gemma4() reads. */
 enum text_match text_loose_gemma4_begins(const char *s, size_t n);
 
-/* Text of DeepSeek V4 that begins with <DSML>: its calls are told, what else stands between and
- * behind them is content.  False: there is no call in it, not even a beginning that was cut, and
- * nothing was told. */
+/* Text of DeepSeek V4 that begins with <DSML>: its calls are reported, what else stands between and
+ * after them is content.  False: there is no call in it, not even a beginning that was cut, and
+ * nothing was reported. */
 bool text_loose_deepseek4(struct text_parser *p, const char *s, size_t n, bool whole);
-/* Whether what comes behind <DSML> may begin such calls. */
+/* Whether what comes after <DSML> may begin such calls. */
 enum text_match text_loose_deepseek4_begins(const char *s, size_t n);
 
 #endif

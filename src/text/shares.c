@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the bytes of a text tell of its tokens before it is tokenised: where it can be cut,
+/* What the bytes of a text say of its tokens before it is tokenised: where it can be cut,
  * and how many tokens it has at least. */
 #include "text/tokenizer_impl.h"
 

@@ -3,10 +3,10 @@
  * template_deepseek4 - the DeepSeek V4 prompt, as the official encoder writes it.
  *
  * Messages first become turns: tool results and the user text next to them share one user
- * turn.  Turns are then written one behind the other; what leads to the assistant (its
+ * turn.  Turns are then written one after the other; what leads to the assistant (its
  * header and the opening or closed thought) belongs to the turn before it.
  *
- * Two deviations from the encoder (docs/how/deepseek-v4.md): a system text behind other text is
+ * Two deviations from the encoder (docs/how/deepseek-v4.md): a system text after other text is
  * set apart from it, and the schemas of tools are normalised before they are shown.
  */
 #include "text/template.h"
@@ -419,17 +419,17 @@ static void put_response_format(struct text_writer *w, struct json_object *forma
     text_put_json(w, format, 0);
 }
 
-static bool is_behind_token(const struct text_prompt *p)
+static bool follows_token(const struct text_prompt *p)
 {
     return p->n_special && p->special[p->n_special - 1].end == p->text.n;
 }
 
-/* A system text behind other text is a paragraph of its own; one among what the user says is
- * marked, as nothing else would tell it apart. */
+/* A system text after other text is a paragraph of its own; one among what the user says is
+ * marked, as nothing else would distinguish it. */
 static void put_system_text(struct deepseek *d, size_t t, bool first)
 {
     struct text_writer *w = d->w;
-    const bool behind = !first && !is_behind_token(w->out);
+    const bool behind = !first && !follows_token(w->out);
     const size_t begin = w->out->text.n;
     size_t other = t;
     while (other && d->turn[other].role == SYSTEM)
@@ -591,7 +591,7 @@ static bool is_interjection(const struct deepseek *d, size_t t, const struct tur
     return d->turn[t].role == USER || d->turn[t].role == DEVELOPER || d->turn[t].role == TOOL;
 }
 
-/* What stands between turn t and the assistant's text; next: the turn behind it, or NULL.
+/* What stands between turn t and the assistant's text; next: the turn after it, or NULL.
  * True: something was written. */
 static bool put_transition(struct deepseek *d, size_t t, const struct turn *next)
 {

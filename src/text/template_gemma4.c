@@ -289,7 +289,7 @@ static void put_properties(struct text_writer *w, struct json_object *properties
     text_sorted_release(&s);
 }
 
-/* The brace behind parameters is written with the type alone, as in the template. */
+/* The brace after parameters is written with the type alone, as in the template. */
 static void put_parameters(struct text_writer *w, struct json_object *parameters)
 {
     struct json_object *v;
@@ -391,7 +391,7 @@ static enum role role_of(const struct gemma *g, size_t i)
 }
 
 /* How text is written: without white space at its ends; an assistant's without thoughts, too;
- * and what stands in front of a call as the model wrote it, but for thoughts. */
+ * and what stands in front of a call as the model wrote it, except for thoughts. */
 enum manner { TRIMMED, ANSWER, BEFORE_CALL };
 
 /* The text of an assistant without <|channel>...<channel|>; an opening without an end hides
@@ -407,7 +407,7 @@ static bool strip_thoughts(struct str *kept, struct text_view v)
     return str_ok(kept);
 }
 
-static bool is_behind_token(const struct text_prompt *p)
+static bool follows_token(const struct text_prompt *p)
 {
     return p->n_special && p->special[p->n_special - 1].end == p->text.n;
 }
@@ -426,7 +426,7 @@ static void put_text(struct text_writer *w, struct text_view v, enum manner mann
     const struct text_view all = {kept.at, kept.n}, inner = text_trim(all);
     if (manner == ANSWER)
         text_put(w, inner);
-    else if (first && !is_behind_token(w->out))
+    else if (first && !follows_token(w->out))
         text_put(w, (struct text_view){inner.at, (size_t)(all.at + all.n - inner.at)});
     else
         text_put(w, all);
@@ -585,7 +585,7 @@ static void put_response(struct text_writer *w, struct text_view name, struct js
     text_mark(w, "<tool_response|>");
 }
 
-/* A list of parts as one response of its texts, media behind it. */
+/* A list of parts as one response of its texts, media after it. */
 static void put_parts_response(struct text_writer *w, struct text_view name,
                                struct json_object *parts)
 {
@@ -628,7 +628,7 @@ static struct json_object *names_by_id(struct text_writer *w, struct json_object
     return names;
 }
 
-/* The tool messages right behind message i.  True: there was one. */
+/* The tool messages right after message i.  True: there was one. */
 static bool put_tool_messages(struct gemma *g, size_t i, struct json_object *calls)
 {
     struct text_writer *w = g->w;

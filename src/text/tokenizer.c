@@ -139,7 +139,7 @@ static ingle_status check(const struct text_vocab *v, size_t *n_bytes, size_t *n
     return check_ids(v, err);
 }
 
-/* Places n elements behind what is there; *at becomes their offset. */
+/* Places n elements after what is there; *at becomes their offset. */
 static bool place(size_t *total, size_t n, size_t size, size_t *at)
 {
     size_t n_bytes;

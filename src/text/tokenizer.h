@@ -26,7 +26,7 @@ enum text_token_type {
 };
 
 /* What a tokenizer is made from; all borrowed for the call.  merge[i] is "left right", split
- * at the first space behind its first byte, or where merge_left_bytes says. */
+ * at the first space after its first byte, or where merge_left_bytes says. */
 struct text_vocab {
     enum text_tokenizer_kind kind;
     const char *source; /* file name, for messages */
@@ -96,7 +96,7 @@ struct text_range {
 };
 
 /* Appends the ids of text to out.  specials: sorted, disjoint ranges; a special token must
- * lie within one.  Text around specials is tokenised as a whole, across range borders.
+ * be within one.  Text around specials is tokenised as a whole, across range borders.
  * add_special puts BOS first if the vocabulary wants it.  Ill-formed UTF-8: each maximal
  * part is one U+FFFD. */
 MUST_CHECK ingle_status text_encode(const struct tokenizer *t, const char *text, size_t n,
@@ -106,7 +106,7 @@ MUST_CHECK ingle_status text_encode(const struct tokenizer *t, const char *text,
 /* What bounds the work of one call.  An encode call may take seconds for megabytes without a
  * space, so those who cannot wait say when it ends early. */
 struct text_bounds {
-    /* 0: any number.  A text whose bytes alone tell that it has more tokens is refused at once
+    /* 0: any number.  A text whose bytes show that it has more tokens is refused at once
      * (INGLE_LIMIT), one that turns out to have more than twice as many when that is seen; one
      * with a few more is counted to its end. */
     size_t max_tokens;

@@ -29,7 +29,7 @@ struct reader {
     const char **token, **merge;
     size_t *token_bytes, *merge_bytes, *merge_left_bytes;
     int32_t *token_type;
-    struct str joined; /* the merges, behind one another */
+    struct str joined; /* the merges, after each other */
     struct err *err;
 };
 

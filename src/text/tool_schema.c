@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Bounds: parts of the result, targets of $ref, and how many of them may lie in each other. */
+/* Bounds: parts of the result, targets of $ref, and how many of them may be in each other. */
 enum { MOST_PARTS = 4096, MOST_TARGETS = 256, MOST_OPEN = 32, MOST_STEP = 256 };
 
 struct target {
@@ -157,7 +157,7 @@ static void join(struct shaper *s, struct json_object *o, const char *key, struc
     put(s, o, key, all);
 }
 
-/* Puts the properties of more behind those of o. */
+/* Puts the properties of more after those of o. */
 static void join_properties(struct shaper *s, struct json_object *o, struct json_object *more)
 {
     struct json_object *all = json_object_new_object(), *old = text_get(o, "properties");

@@ -16,7 +16,7 @@
  * null becomes nullable, one branch that is left stands for all, several are united as far as they
  * are alike; const is an enum; a missing type follows from values, properties or items.  Not plain:
  * only $ref, and "$defs" with it, if nothing refers to itself.
- * Each target is shaped once; behind a bound of parts, and where a schema holds itself, stands its
+ * Each target is shaped once; after a bound of parts, and where a schema holds itself, stands its
  * type alone. */
 struct json_object *text_tool_schema(struct text_writer *w, struct json_object *schema, bool plain);
 

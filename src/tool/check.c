@@ -71,7 +71,7 @@ ATTR_PRINTF(3, 4) static void find(struct check *c, bool problem, const char *fm
 
 /* ---- values ---- */
 
-static void look(struct part *p, const float *x, size_t n)
+static void add_values(struct part *p, const float *x, size_t n)
 {
     for (size_t i = 0; i < n; i++) {
         const double v = fabs((double)x[i]);
@@ -108,7 +108,7 @@ static void scan_chunk(void *arg, int64_t chunk, int worker)
         if (!p->status) {
             p->hash = XXH3_64bits_withSeed(raw, (size_t)(rows * row_bytes), p->hash);
             quant_decode(t->type, raw, x, (size_t)rows * n);
-            look(p, x, (size_t)rows * n);
+            add_values(p, x, (size_t)rows * n);
         }
         first += rows;
     }
@@ -269,7 +269,7 @@ static const struct { const char *arch, *name; uint64_t n_layers, n_embd, n_voca
                  {"deepseek4", "DeepSeek V4 Flash", 43, 4096, 129280},
                  {"deepseek4", "DeepSeek V4 Pro", 61, 7168, 129280}};
 
-/* What the published models of a family have; key: behind the architecture. */
+/* What the published models of a family have; key: after the architecture. */
 static const struct { const char *arch, *key; double value;
 } usual[] = {{"gemma4", "rope.freq_base", 1e6},
              {"gemma4", "rope.freq_base_swa", 1e4},
@@ -366,7 +366,7 @@ static void say_model(struct check *c)
                      (unsigned long long)embed->ne[1], (unsigned long long)published[i].n_vocab);
         }
     if (!strcmp(o->arch, "clip"))
-        return; /* bind_tower() tells what it is */
+        return; /* bind_tower() says what it is */
     if (o->published)
         compare_published(c, m, o->arch);
     say_chat(c, m, o->arch);

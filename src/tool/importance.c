@@ -223,7 +223,7 @@ static bool take(struct dat *d, void *to, size_t n)
     return true;
 }
 
-/* Values are means times calls; the matrices of experts stand behind one another, without their
+/* Values are means times calls; the matrices of experts stand after each other, without their
  * number: the entry has one matrix of all their columns, which readers by shape divide. */
 static ingle_status read_dat(struct tool_importance *t, const char *path, const char *bytes,
                              size_t n, struct err *err)
@@ -294,7 +294,7 @@ void tool_importance_set(struct tool_importance *t, const char *dataset, uint64_
 }
 
 /* Whether matrices have the model's names and widths, as far as it has them.  Of the older form all
- * experts stand behind one another. */
+ * experts stand after each other. */
 static bool fits(const struct tool_importance *t, tool_importance_width_fn *width_of, void *arg)
 {
     size_t n_known = 0;

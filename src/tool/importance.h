@@ -33,7 +33,7 @@ MUST_CHECK ingle_status tool_importance_add(struct tool_importance *t, const cha
 /* Adds all of a file, GGUF or .dat. */
 MUST_CHECK ingle_status tool_importance_read(struct tool_importance *t, const char *path,
                                              const struct report_sink *sink, struct err *err);
-/* What the file tells: the text's name, chunks so far and their size, and what they are of.  model:
+/* What the file says: the text's name, chunks so far and their size, and what they are of.  model:
  * its identity; state: of model, text and size of chunks. */
 void tool_importance_set(struct tool_importance *t, const char *dataset, uint64_t n_chunks,
                          uint64_t chunk, uint64_t model, uint64_t state);
@@ -44,7 +44,7 @@ void tool_importance_set_merged(struct tool_importance *t); /* it is of several 
 /* The model that the files name; 0: none does. */
 uint64_t tool_importance_model(const struct tool_importance *t);
 /* Whether sums that were read from path are of this model.  model: what tool_importance_set() was
- * told, 0: not known; width_of: the columns of the model's matrix of this name, 0: it has none,
+ * named, 0: not known; width_of: the columns of the model's matrix of this name, 0: it has none,
  * which files without that number are compared with. */
 typedef uint64_t tool_importance_width_fn(void *arg, const char *name);
 MUST_CHECK ingle_status tool_importance_check_in(const struct tool_importance *t, const char *path,

@@ -137,7 +137,7 @@ ingle_status tool_memory_rounds(struct pool *p, size_t n_bytes, int n_processors
     return st;
 }
 
-/* The number of kilobytes behind "key" in a file of "key: n kB" lines; 0: none. */
+/* The number of kilobytes after "key" in a file of "key: n kB" lines; 0: none. */
 static double kilobytes(const char *path, const char *key)
 {
     char line[256];

@@ -403,7 +403,7 @@ static void work(void *arg, int64_t chunk, int worker)
     work_on(j, chunk, &j->worker[worker], encode_rows);
 }
 
-static void look(void *arg, int64_t chunk, int worker)
+static void add_chunk(void *arg, int64_t chunk, int worker)
 {
     struct job *j = arg;
     work_on(j, chunk, &j->worker[worker], read_again);
@@ -418,7 +418,7 @@ static ingle_status run_chunks(struct job *j, const struct plan *p, pool_fn *fn,
     ingle_status s = INGLE_OK;
     for (size_t k = 0; k < j->n_workers; k++)
         j->worker[k].sum = 0;
-    /* progress is told between batches */
+    /* progress is reported between batches */
     for (j->chunk = 0; j->chunk < n_chunks && !s; j->chunk += batch) {
         const int64_t n = num_min(batch, n_chunks - j->chunk);
         pool_run(j->pool, n, fn, j);
@@ -444,7 +444,7 @@ static ingle_status run_chunks(struct job *j, const struct plan *p, pool_fn *fn,
 static bool is_written(struct job *j, size_t i)
 {
     uint64_t noted, sum;
-    if (!io_gguf_known(j->out, i, &noted) || run_chunks(j, j->now, look, &sum, NULL) ||
+    if (!io_gguf_known(j->out, i, &noted) || run_chunks(j, j->now, add_chunk, &sum, NULL) ||
         sum != noted)
         return false;
     j->n_kept++;
@@ -744,7 +744,7 @@ static ingle_status plan_file(struct job *j, const char *out, struct io_file **f
 }
 
 /* Whether ingle would load it: asked of the family. */
-static ingle_status ask_family(struct job *j, const char *out, struct err *err)
+static ingle_status check_family(struct job *j, const char *out, struct err *err)
 {
     struct io_file *file = NULL;
     bool known;
@@ -931,7 +931,7 @@ ingle_status tool_quantize(struct pool *p, uint32_t cpu, const char *in, const c
         s = name_of_out(&j, out, &name, err);
     out = name.at ? name.at : out;
     if (!s)
-        s = ask_family(&j, out, err);
+        s = check_family(&j, out, err);
     if (!s && o->fit_bytes)
         s = fit_plan(&j, err);
     if (!s)

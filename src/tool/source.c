@@ -237,7 +237,7 @@ static ingle_status add_factors(struct tool_source *s, struct err *err)
     return st;
 }
 
-/* Rows of two matrices behind one another. */
+/* Rows of two matrices after each other. */
 static ingle_status add_joined(struct tool_source *s, const char *from_a, const char *from_b,
                                const char *name, struct err *err)
 {
@@ -320,7 +320,7 @@ static bool mtp_name(const struct tool_source *s, const char *name, uint64_t n_l
             }
         return false;
     }
-    if (s->kind == SOURCE_MTP_ALONE) {
+    if (s->kind == SOURCE_MTP_ONLY) {
         snprintf(out, n_out, "%s", name);
         return true;
     }
@@ -337,7 +337,7 @@ static bool mtp_name(const struct tool_source *s, const char *name, uint64_t n_l
     return true;
 }
 
-/* Qwen 3's norm in front of the MLP has the name of Gemma's behind attention. */
+/* Qwen 3's norm in front of the MLP has the name of Gemma's after attention. */
 static void dflash_name(const struct tool_source *s, const char *name, char *out, size_t n_out)
 {
     static const char is[] = "post_attention_norm.weight";
@@ -355,7 +355,7 @@ static void dflash_name(const struct tool_source *s, const char *name, char *out
 static bool file_name(const struct tool_source *s, const char *name, uint64_t n_layers, char *out,
                       size_t n_out)
 {
-    if (s->kind == SOURCE_MTP || s->kind == SOURCE_MTP_ALONE)
+    if (s->kind == SOURCE_MTP || s->kind == SOURCE_MTP_ONLY)
         return mtp_name(s, name, n_layers, out, n_out);
     if (s->kind == SOURCE_DFLASH) {
         dflash_name(s, name, out, n_out);
@@ -437,7 +437,7 @@ static ingle_status add_rope(struct tool_source *s, struct err *err)
     return tool_source_add_constant(s, "rope_freqs.weight", f, half, err);
 }
 
-/* Layers in the order of their numbers; what is in front of them, and what is behind. */
+/* Layers in the order of their numbers; what is in front of them, and what is after. */
 static int place_of(const char *name, unsigned *layer)
 {
     *layer = 0;
@@ -786,7 +786,7 @@ static ingle_status find_kind(struct tool_source *s, struct err *err)
     const bool block = v4 && has_tensor(s->file, s->family->rename, "mtp.0.e_proj.weight");
     if (block && !main)
         s->kind = has_tensor(s->file, s->family->rename, "token_embd.weight") ? SOURCE_MTP
-                                                                              : SOURCE_MTP_ALONE;
+                                                                              : SOURCE_MTP_ONLY;
     return INGLE_OK;
 }
 

@@ -27,7 +27,7 @@ size_t tool_source_n(const struct tool_source *s);
 /* Name, shape, type of rows (one that GGUF has) and n_bytes as rows of that type. */
 const struct io_tensor *tool_source_at(const struct tool_source *s, size_t i);
 const struct io_tensor *tool_source_find(const struct tool_source *s, const char *name);
-/* The type that a converter writes when nothing else is asked for: that of the rows, but BF16 for
+/* The type that a converter writes when nothing else is requested: that of the rows, but BF16 for
  * codes whose scales are no powers of two. */
 uint32_t tool_source_type(const struct tool_source *s, size_t i);
 /* A checkpoint's own code of 4 to 8 bits, which stays as it is for every --outtype. */
@@ -49,7 +49,7 @@ bool tool_source_is_back(const struct tool_source *s);
 MUST_CHECK ingle_status tool_source_side_files(const struct tool_source *s, const char *dir,
                                                struct err *err);
 void tool_source_drop_side_files(const char *dir);
-/* The names of these files, and of an index; NULL behind the last. */
+/* The names of these files, and of an index; NULL after the last. */
 const char *tool_source_side_name(size_t i);
 /* Reports values that rows could not hold exactly. */
 void tool_source_say(const struct tool_source *s);

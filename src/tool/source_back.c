@@ -36,17 +36,19 @@ static uint32_t float_type(struct tool_source *s, const struct io_tensor *t)
         const char *name;
         uint32_t type;
     } types[] = {{"f32", QUANT_F32}, {"f16", QUANT_F16}, {"bf16", QUANT_BF16}};
-    uint32_t asked = 0;
-    bool is_asked = false;
+    uint32_t requested = 0;
+    bool is_requested = false;
     for (size_t i = 0; s->o.back_type && i < sizeof types / sizeof *types; i++)
         if (!strcmp(types[i].name, s->o.back_type)) {
-            asked = types[i].type;
-            is_asked = true;
+            requested = types[i].type;
+            is_requested = true;
         }
-    const uint32_t type = is_asked ? asked : is_plain(t->type) ? t->type : (uint32_t)QUANT_BF16;
+    const uint32_t type = is_requested        ? requested
+                          : is_plain(t->type) ? t->type
+                                              : (uint32_t)QUANT_BF16;
     const bool narrow =
         type != QUANT_F32 && type != t->type && !(type == QUANT_BF16 && t->type == QUANT_MXFP4);
-    if (narrow && !is_asked)
+    if (narrow && !is_requested)
         atomic_store(&s->rounded, true);
     return type;
 }

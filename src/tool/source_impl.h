@@ -10,13 +10,13 @@
 enum { SOURCE_NAME = 128 };
 
 enum source_how {
-    SOURCE_FILE,     /* a tensor of a GGUF file */
-    SOURCE_SAME,     /* rows of the stack as they are */
-    SOURCE_FLOATS,   /* decoded, times the factor, into F32 or BF16 */
-    SOURCE_SCALED,   /* blocks with a half as scale, which takes the factor */
-    SOURCE_INTS,     /* I64 into I32 */
-    SOURCE_JOINED,   /* rows of two stacks behind one another, as floats */
-    SOURCE_CONSTANT, /* F32 in memory */
+    SOURCE_FILE,       /* a tensor of a GGUF file */
+    SOURCE_SAME,       /* rows of the stack as they are */
+    SOURCE_FLOATS,     /* decoded, times the factor, into F32 or BF16 */
+    SOURCE_SCALED,     /* blocks with a half as scale, which takes the factor */
+    SOURCE_INTS,       /* I64 into I32 */
+    SOURCE_JOINED,     /* rows of two stacks after each other, as floats */
+    SOURCE_CONSTANT,   /* F32 in memory */
     SOURCE_LONGS,      /* of a GGUF file: I32 into I64 */
     SOURCE_FP4_CODES,  /* of a GGUF file: elements of MXFP4 or NVFP4 in the order of a checkpoint */
     SOURCE_FP4_SCALES, /* of a GGUF file: their scales */
@@ -41,7 +41,7 @@ enum source_kind {
     SOURCE_GEMMA4,
     SOURCE_DEEPSEEK4,
     SOURCE_MTP,
-    SOURCE_MTP_ALONE,
+    SOURCE_MTP_ONLY,
     SOURCE_ASSISTANT,
     SOURCE_DFLASH,
     SOURCE_DSPARK4,

@@ -141,7 +141,7 @@ static bool is_unordered(const struct io_meta *from, const char *key)
 }
 
 /* The values of a family or drafter, under the name of the file's architecture. */
-static void take(struct keys *k, const struct io_meta *from, bool over)
+static void take(struct keys *k, const struct io_meta *from, bool overwrite)
 {
     for (size_t i = 0; i < io_meta_count(from) && !k->st; i++) {
         const struct io_value *v = io_meta_at(from, i);
@@ -151,7 +151,7 @@ static void take(struct keys *k, const struct io_meta *from, bool over)
             is_unordered(from, v->key))
             continue;
         full(k, dot + 1, name);
-        if (over || !io_meta_find(k->to, name))
+        if (overwrite || !io_meta_find(k->to, name))
             done(k, put(k->to, name, v));
     }
 }
@@ -159,7 +159,7 @@ static void take(struct keys *k, const struct io_meta *from, bool over)
 static void take_config(struct keys *k,
                         ingle_status (*config)(struct json_object *, struct io_meta *,
                                                const struct report_sink *, struct err *),
-                        bool over, const struct report_sink *sink)
+                        bool overwrite, const struct report_sink *sink)
 {
     struct io_meta *m = k->st ? NULL : io_meta_create();
     if (k->st)
@@ -171,7 +171,7 @@ static void take_config(struct keys *k,
     k->st = config(k->s->config, m, sink, k->err);
     if (k->st)
         err_prefix(k->err, "%s", k->s->path);
-    take(k, m, over);
+    take(k, m, overwrite);
     io_meta_free(m);
 }
 
@@ -221,7 +221,7 @@ static void finish_deepseek4(struct keys *k)
 {
     char name[128];
     uint64_t n_layers = number(k, "block_count", 0);
-    if (k->s->kind == SOURCE_MTP || k->s->kind == SOURCE_MTP_ALONE)
+    if (k->s->kind == SOURCE_MTP || k->s->kind == SOURCE_MTP_ONLY)
         set(k, "nextn_predict_layers", n_blocks(k->s));
     if (k->s->kind == SOURCE_MTP)
         set(k, "block_count", n_layers += n_blocks(k->s));
@@ -339,7 +339,7 @@ ingle_status tool_source_keys(struct tool_source *s, struct err *err)
     static const char *const archs[] = {[SOURCE_GEMMA4] = "gemma4",
                                         [SOURCE_DEEPSEEK4] = "deepseek4",
                                         [SOURCE_MTP] = "deepseek4",
-                                        [SOURCE_MTP_ALONE] = "deepseek4",
+                                        [SOURCE_MTP_ONLY] = "deepseek4",
                                         [SOURCE_ASSISTANT] = "gemma4-assistant",
                                         [SOURCE_DFLASH] = "dflash",
                                         [SOURCE_DSPARK4] = "dflash"};

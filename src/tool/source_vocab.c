@@ -309,7 +309,7 @@ ingle_status tool_source_vocab(const struct tool_source *s, struct io_gguf *w, s
     struct vocab k = {.s = s,
                       .w = w,
                       .with_template = s->kind == SOURCE_GEMMA4 || s->kind == SOURCE_DEEPSEEK4 ||
-                                       s->kind == SOURCE_MTP || s->kind == SOURCE_MTP_ALONE};
+                                       s->kind == SOURCE_MTP || s->kind == SOURCE_MTP_ONLY};
     struct io_file *target;
     if (!s->o.target)
         return write_vocab(&k, s->file, err);

@@ -18,7 +18,7 @@ struct tool_inspect_options {
     const char *drafts; /* for what it drafts; NULL: for nothing */
 };
 
-/* What is in a container: metadata, bytes by type, tensors.  at: a GGUF that lies in memory
+/* What is in a container: metadata, bytes by type, tensors.  at: a GGUF that is in memory
  * and is called `path`, or NULL: the file at path. */
 MUST_CHECK ingle_status tool_inspect(const char *path, const void *at, size_t n_bytes,
                                      const struct tool_inspect_options *o,
@@ -121,7 +121,7 @@ void tool_busy_read(struct tool_busy *b);
 double tool_busy_foreign(const struct tool_busy *from, const struct tool_busy *to, double seconds,
                          int n_processors);
 
-/* The share of this process's own memory that lies on huge pages. */
+/* The share of this process's own memory that is on huge pages. */
 double tool_huge_share(void);
 
 /* The kernels of attention and products that this machine chooses below a mask of instruction

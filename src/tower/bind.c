@@ -166,7 +166,8 @@ void tower_places(struct binder *b, int64_t d, struct places *out)
                        name);
         return;
     }
-    const bool by_place = b->t->eyes == EYES_PATCHES && io_kind(b->t->file) == IO_SAFETENSORS;
+    const bool by_place =
+        b->t->vision_kind == VISION_PATCHES && io_kind(b->t->file) == IO_SAFETENSORS;
     const uint64_t n = by_place ? t->ne[2] : t->ne[1], two = by_place ? t->ne[1] : t->ne[2];
     if (t->n_dims != 3 || t->ne[0] != (uint64_t)d || two != 2 || !n || n > 1 << 20)
         b->s = err_set(b->err, INGLE_FORMAT,

@@ -32,11 +32,11 @@ void tower_key(struct binder *b, const char *key, uint64_t least, uint64_t most,
 /* Whether its kinds are those of one size of Gemma 4, and those of the host. */
 MUST_CHECK ingle_status tower_match_kinds(const struct tower *t, const struct tower_options *o,
                                           struct err *err);
-/* The same of what its tensors tell. */
+/* The same from its tensors. */
 MUST_CHECK ingle_status tower_match_tensors(const struct tower *t, const struct tower_options *o,
                                             struct err *err);
-const char *tower_eyes_name(enum tower_eyes eyes);
-const char *tower_ears_name(enum tower_ears ears);
+const char *tower_vision_name(enum tower_vision vision_kind);
+const char *tower_audio_name(enum tower_audio audio_kind);
 
 void tower_bind_vision(struct binder *b, struct vision *v);
 void tower_bind_patches(struct binder *b, struct patches *v);

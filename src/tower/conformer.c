@@ -365,8 +365,8 @@ static bool layer(struct pass *p, const struct conformer *c, int64_t il, struct 
     return tower_step(p);
 }
 
-void tower_hear_mel(struct pass *p, const struct conformer *c, const float *mel, int64_t n,
-                    float *soft)
+void tower_encode_mel(struct pass *p, const struct conformer *c, const float *mel, int64_t n,
+                      float *soft)
 {
     const int64_t n_rows = num_div_up(num_div_up(n, 2), 2);
     struct rows x = device_rows(p->d, n_rows, c->d), y = device_rows(p->d, n_rows, c->d_out);

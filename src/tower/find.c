@@ -47,7 +47,8 @@ static bool is_projector(const char *name)
 }
 
 /* The projector files in a folder; the first one in *path. */
-static ingle_status look(const char *dir, size_t *n, char **path, struct str *list, struct err *err)
+static ingle_status find_in(const char *dir, size_t *n, char **path, struct str *list,
+                            struct err *err)
 {
     struct names all = {0};
     ingle_status s = names_read(dir, MOST_NAMES, &all, err);
@@ -70,7 +71,7 @@ static ingle_status look(const char *dir, size_t *n, char **path, struct str *li
 }
 
 /* Whether the model's own file, or its checkpoint, has them. */
-static ingle_status look_inside(const char *model, bool *has, struct err *err)
+static ingle_status check_inside(const char *model, bool *has, struct err *err)
 {
     struct io_file *file;
     const struct report_sink silent = {0};
@@ -106,9 +107,9 @@ ingle_status tower_find(const char *model, char **path, struct err *err)
         str_release(&list);
         return err_set(err, INGLE_NOMEM, "no memory for the name of a folder");
     }
-    ingle_status s = look_inside(model, &inside, err);
-    if (!s && !inside && (is_gguf || !look_inside(dir, &inside, NULL)))
-        s = look(dir, &n, &found, &list, err);
+    ingle_status s = check_inside(model, &inside, err);
+    if (!s && !inside && (is_gguf || !check_inside(dir, &inside, NULL)))
+        s = find_in(dir, &n, &found, &list, err);
     if (!s && n > 1)
         s = err_set(err, INGLE_ARG,
                     "'%s': %zu projector files are beside it: %s%s: name one of them", model, n,

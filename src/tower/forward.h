@@ -39,10 +39,10 @@ void tower_see_vision(struct pass *p, const struct vision *v, const unsigned cha
 void tower_see_patches(struct pass *p, const struct patches *v, const unsigned char *rgb,
                        int64_t n_across, int64_t n_down, float *soft);
 /* mel: f32 [n][TOWER_MELS]; NULL: a dry run. */
-void tower_hear_mel(struct pass *p, const struct conformer *c, const float *mel, int64_t n,
-                    float *soft);
-void tower_hear_frames(struct pass *p, const struct frames *f, const float *samples, int64_t n,
-                       float *soft);
+void tower_encode_mel(struct pass *p, const struct conformer *c, const float *mel, int64_t n,
+                      float *soft);
+void tower_encode_frames(struct pass *p, const struct frames *f, const float *samples, int64_t n,
+                         float *soft);
 /* How many steps they have. */
 int64_t tower_vision_steps(const struct tower *t, int64_t n_tokens);
 int64_t tower_conformer_steps(const struct conformer *c);

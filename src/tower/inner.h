@@ -82,8 +82,8 @@ struct frames {
     const struct device_matrix *project;
 };
 
-enum tower_eyes { EYES_NONE, EYES_VISION, EYES_PATCHES };
-enum tower_ears { EARS_NONE, EARS_CONFORMER, EARS_FRAMES };
+enum tower_vision { VISION_NONE, VISION_ENCODER, VISION_PATCHES };
+enum tower_audio { AUDIO_NONE, AUDIO_CONFORMER, AUDIO_FRAMES };
 /* What a checkpoint's config.json says of tensors; SAYS_NOTHING: those that there are tell. */
 enum tower_says { SAYS_NOTHING, SAYS_NO, SAYS_YES };
 
@@ -97,8 +97,8 @@ struct tower {
     struct model *model;
     const struct report_sink *sink;
     int64_t width, budget, most_tokens, tile;
-    enum tower_eyes eyes;
-    enum tower_ears ears;
+    enum tower_vision vision_kind;
+    enum tower_audio audio_kind;
     struct vision vision;
     struct patches patches;
     struct conformer conformer;

@@ -11,29 +11,33 @@
 static const struct size {
     const char *label;
     bool per_layer, experts; /* the language model */
-    enum tower_eyes eyes;
-    enum tower_ears ears;
+    enum tower_vision vision_kind;
+    enum tower_audio audio_kind;
     bool standard; /* the encoder of pictures has */
     bool clamps;   /* it may have */
     bool deaf;     /* a file without an encoder of sound may be its */
 } sizes[] = {
-    {"E2B", true, false, EYES_VISION, EARS_CONFORMER, false, true, true},
-    {"E4B", true, false, EYES_VISION, EARS_CONFORMER, false, true, true},
-    {"12B", false, false, EYES_PATCHES, EARS_FRAMES, false, false, true},
-    {"26B-A4B", false, true, EYES_VISION, EARS_NONE, true, false, true},
-    {"31B", false, false, EYES_VISION, EARS_NONE, true, false, true},
-    {"nano-gemma4", false, false, EYES_VISION, EARS_CONFORMER, false, false, false},
+    {"E2B", true, false, VISION_ENCODER, AUDIO_CONFORMER, false, true, true},
+    {"E4B", true, false, VISION_ENCODER, AUDIO_CONFORMER, false, true, true},
+    {"12B", false, false, VISION_PATCHES, AUDIO_FRAMES, false, false, true},
+    {"26B-A4B", false, true, VISION_ENCODER, AUDIO_NONE, true, false, true},
+    {"31B", false, false, VISION_ENCODER, AUDIO_NONE, true, false, true},
+    {"nano-gemma4", false, false, VISION_ENCODER, AUDIO_CONFORMER, false, false, false},
 };
 enum { N_SIZES = sizeof sizes / sizeof *sizes };
 
-const char *tower_eyes_name(enum tower_eyes eyes)
+const char *tower_vision_name(enum tower_vision vision_kind)
 {
-    return eyes == EYES_VISION ? "gemma4v" : eyes == EYES_PATCHES ? "gemma4uv" : NULL;
+    return vision_kind == VISION_ENCODER   ? "gemma4v"
+           : vision_kind == VISION_PATCHES ? "gemma4uv"
+                                           : NULL;
 }
 
-const char *tower_ears_name(enum tower_ears ears)
+const char *tower_audio_name(enum tower_audio audio_kind)
 {
-    return ears == EARS_CONFORMER ? "gemma4a" : ears == EARS_FRAMES ? "gemma4ua" : NULL;
+    return audio_kind == AUDIO_CONFORMER ? "gemma4a"
+           : audio_kind == AUDIO_FRAMES  ? "gemma4ua"
+                                         : NULL;
 }
 
 /* A set of sizes is a mask of their numbers. */
@@ -56,18 +60,18 @@ static unsigned sizes_of(const struct tower_host *h)
     return set;
 }
 
-static unsigned with_eyes(unsigned set, const struct tower *t)
+static unsigned with_vision(unsigned set, const struct tower *t)
 {
     for (int i = 0; i < N_SIZES; i++)
-        if (t->eyes && sizes[i].eyes != t->eyes)
+        if (t->vision_kind && sizes[i].vision_kind != t->vision_kind)
             set &= ~(1U << i);
     return set;
 }
 
-static unsigned with_ears(unsigned set, const struct tower *t)
+static unsigned with_audio(unsigned set, const struct tower *t)
 {
     for (int i = 0; i < N_SIZES; i++)
-        if (t->ears ? sizes[i].ears != t->ears : !sizes[i].deaf)
+        if (t->audio_kind ? sizes[i].audio_kind != t->audio_kind : !sizes[i].deaf)
             set &= ~(1U << i);
     return set;
 }
@@ -80,7 +84,7 @@ static bool has_standard(const struct tower *t)
 static unsigned with_standard(unsigned set, const struct tower *t)
 {
     for (int i = 0; i < N_SIZES; i++)
-        if (t->eyes == EYES_VISION && sizes[i].standard != has_standard(t))
+        if (t->vision_kind == VISION_ENCODER && sizes[i].standard != has_standard(t))
             set &= ~(1U << i);
     return set;
 }
@@ -88,7 +92,7 @@ static unsigned with_standard(unsigned set, const struct tower *t)
 /* The first layer of the encoder of pictures with bounds; -1: none. */
 static int64_t first_clamped(const struct tower *t)
 {
-    for (int64_t i = 0; t->eyes == EYES_VISION && i < t->vision.n_layers; i++) {
+    for (int64_t i = 0; t->vision_kind == VISION_ENCODER && i < t->vision.n_layers; i++) {
         const struct vision_layer *l = &t->vision.layer[i];
         if (l->q.clamps || l->k.clamps || l->v.clamps || l->o.clamps || l->gate.clamps ||
             l->up.clamps || l->down.clamps)
@@ -124,13 +128,13 @@ static void name_host(char *out, size_t n, const struct tower_options *o)
 }
 
 /* Those of a set, each once: "'gemma4v' or 'gemma4uv'". */
-static void name_kinds(char *out, size_t n, unsigned set, bool ears)
+static void name_kinds(char *out, size_t n, unsigned set, bool audio_kind)
 {
     const char *last = NULL;
     *out = 0;
     for (int i = 0; i < N_SIZES; i++) {
-        const char *kind =
-            ears ? tower_ears_name(sizes[i].ears) : tower_eyes_name(sizes[i].eyes);
+        const char *kind = audio_kind ? tower_audio_name(sizes[i].audio_kind)
+                                      : tower_vision_name(sizes[i].vision_kind);
         if (!(set & 1U << i) || !kind || kind == last || strstr(out, kind))
             continue;
         const size_t at = strlen(out);
@@ -142,7 +146,7 @@ static void name_kinds(char *out, size_t n, unsigned set, bool ears)
 ingle_status tower_match_kinds(const struct tower *t, const struct tower_options *o,
                                struct err *err)
 {
-    const unsigned all = sizes_of(o->host), see = with_eyes(all, t), hear = with_ears(see, t);
+    const unsigned all = sizes_of(o->host), see = with_vision(all, t), hear = with_audio(see, t);
     char host[320], kinds[64];
     if (hear)
         return INGLE_OK;
@@ -152,7 +156,7 @@ ingle_status tower_match_kinds(const struct tower *t, const struct tower_options
         return err_set(err, INGLE_UNSUP,
                        "'%s': 'clip.vision.projector_type' is '%s', expected %s: this projector is "
                        "not that of %s",
-                       io_path(t->file), tower_eyes_name(t->eyes), kinds, host);
+                       io_path(t->file), tower_vision_name(t->vision_kind), kinds, host);
     }
     name_kinds(kinds, sizeof kinds, see, true);
     if (!*kinds)
@@ -163,14 +167,14 @@ ingle_status tower_match_kinds(const struct tower *t, const struct tower_options
     return err_set(err, INGLE_UNSUP,
                    "'%s': 'clip.audio.projector_type' is '%s', expected %s beside '%s': this "
                    "projector is not that of %s",
-                   io_path(t->file), tower_ears_name(t->ears), kinds,
-                   t->eyes ? tower_eyes_name(t->eyes) : "none", host);
+                   io_path(t->file), tower_audio_name(t->audio_kind), kinds,
+                   t->vision_kind ? tower_vision_name(t->vision_kind) : "none", host);
 }
 
 ingle_status tower_match_tensors(const struct tower *t, const struct tower_options *o,
                                  struct err *err)
 {
-    const unsigned all = with_ears(with_eyes(sizes_of(o->host), t), t);
+    const unsigned all = with_audio(with_vision(sizes_of(o->host), t), t);
     const unsigned same = with_standard(all, t);
     char host[320];
     name_host(host, sizeof host, o);

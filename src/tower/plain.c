@@ -35,7 +35,7 @@ void tower_bind_patches(struct binder *b, struct patches *v)
 }
 
 /* What the threads read. */
-struct look {
+struct patch_job {
     const struct patches *v;
     const unsigned char *rgb;
     int64_t across, row; /* row: of the whole, of x's first one */
@@ -45,7 +45,7 @@ struct look {
 static void read_patch(const struct kern_table *k, void *arg, int64_t i)
 {
     (void)k;
-    const struct look *l = arg;
+    const struct patch_job *l = arg;
     const int64_t s = l->v->side, at = l->row + i, x0 = at % l->across * s, y0 = at / l->across * s,
                   wide = l->across * s;
     float *to = l->x.at + i * l->x.stride;
@@ -58,7 +58,7 @@ static void read_patch(const struct kern_table *k, void *arg, int64_t i)
 
 static void add_place(const struct kern_table *k, void *arg, int64_t i)
 {
-    const struct look *l = arg;
+    const struct patch_job *l = arg;
     const int64_t at = l->row + i;
     float *x = l->x.at + i * l->x.stride;
     k->math.add(x, l->table_x.at + at % l->across * l->table_x.stride, l->x.width);
@@ -68,7 +68,7 @@ static void add_place(const struct kern_table *k, void *arg, int64_t i)
 void tower_see_patches(struct pass *p, const struct patches *v, const unsigned char *rgb,
                        int64_t n_across, int64_t n_down, float *soft)
 {
-    struct look l = {.v = v, .rgb = rgb, .across = n_across};
+    struct patch_job l = {.v = v, .rgb = rgb, .across = n_across};
     const int64_t n = n_across * n_down;
     l.table_x = tower_place_rows(p, &v->places, 0, n_across);
     l.table_y = tower_place_rows(p, &v->places, 1, n_down);
@@ -100,8 +100,8 @@ void tower_see_patches(struct pass *p, const struct patches *v, const unsigned c
 
 /* ---- sound ---- */
 
-void tower_hear_frames(struct pass *p, const struct frames *f, const float *samples, int64_t n,
-                       float *soft)
+void tower_encode_frames(struct pass *p, const struct frames *f, const float *samples, int64_t n,
+                         float *soft)
 {
     const int64_t n_frames = num_div_up(n, TOWER_FRAME);
     struct rows x = device_rows(p->d, n_frames, TOWER_FRAME);

@@ -81,8 +81,8 @@ static ingle_status own_keys(struct tower *t, struct err *err)
                              *const flag[2] = {"clip.has_vision_encoder", "clip.has_audio_encoder"};
     const bool plain[2] = {io_tensor_find(t->file, "v.patch_norm.1.weight") != NULL,
                            !io_tensor_find(t->file, "a.conv1d.0.weight")};
-    const char *const kind[2] = {tower_eyes_name(plain[0] ? EYES_PATCHES : EYES_VISION),
-                                 tower_ears_name(plain[1] ? EARS_FRAMES : EARS_CONFORMER)};
+    const char *const kind[2] = {tower_vision_name(plain[0] ? VISION_PATCHES : VISION_ENCODER),
+                                 tower_audio_name(plain[1] ? AUDIO_FRAMES : AUDIO_CONFORMER)};
     char key[80];
     ingle_status s = INGLE_OK;
     t->config = io_meta_create();
@@ -155,9 +155,10 @@ static ingle_status no_projector(const struct tower *t, struct err *err)
 
 static ingle_status read_kinds(struct tower *t, struct err *err)
 {
-    const char *const eye_kinds[2] = {tower_eyes_name(EYES_VISION), tower_eyes_name(EYES_PATCHES)},
-                     *const ear_kinds[2] = {tower_ears_name(EARS_CONFORMER),
-                                            tower_ears_name(EARS_FRAMES)};
+    const char *const eye_kinds[2] = {tower_vision_name(VISION_ENCODER),
+                                      tower_vision_name(VISION_PATCHES)},
+                      *const audio_kinds[2] = {tower_audio_name(AUDIO_CONFORMER),
+                                               tower_audio_name(AUDIO_FRAMES)};
     bool sees, hears = false;
     int kind;
     ingle_status s = has_encoder(t->meta, "clip.has_vision_encoder", &sees, err);
@@ -165,11 +166,11 @@ static ingle_status read_kinds(struct tower *t, struct err *err)
         s = has_encoder(t->meta, "clip.has_audio_encoder", &hears, err);
     if (!s && sees) {
         s = read_kind(t, "clip.vision.projector_type", eye_kinds, &kind, err);
-        t->eyes = kind == 0 ? EYES_VISION : EYES_PATCHES;
+        t->vision_kind = kind == 0 ? VISION_ENCODER : VISION_PATCHES;
     }
     if (!s && hears) {
-        s = read_kind(t, "clip.audio.projector_type", ear_kinds, &kind, err);
-        t->ears = kind == 0 ? EARS_CONFORMER : EARS_FRAMES;
+        s = read_kind(t, "clip.audio.projector_type", audio_kinds, &kind, err);
+        t->audio_kind = kind == 0 ? AUDIO_CONFORMER : AUDIO_FRAMES;
     }
     return !s && !sees && !hears ? no_projector(t, err) : s;
 }
@@ -200,7 +201,7 @@ static ingle_status check_layers(const struct tower *t, struct err *err)
 static ingle_status read_width(struct tower *t, const struct tower_options *o, struct err *err)
 {
     static const char *const key[] = {"clip.vision.projection_dim", "clip.audio.projection_dim"};
-    const bool has[] = {t->eyes != EYES_NONE, t->ears != EARS_NONE};
+    const bool has[] = {t->vision_kind != VISION_NONE, t->audio_kind != AUDIO_NONE};
     for (int i = 0; i < 2; i++) {
         uint64_t v;
         if (!has[i])
@@ -228,14 +229,14 @@ static ingle_status bind(struct tower *t, struct err *err)
     struct binder b = {.t = t, .m = t->model, .prefix = "v", .il = -1, .err = err};
     const bool gguf = io_kind(t->file) == IO_GGUF;
     t->vision.channel_first = t->patches.channel_first = gguf;
-    if (t->eyes == EYES_VISION)
+    if (t->vision_kind == VISION_ENCODER)
         tower_bind_vision(&b, &t->vision);
-    else if (t->eyes == EYES_PATCHES)
+    else if (t->vision_kind == VISION_PATCHES)
         tower_bind_patches(&b, &t->patches);
     b.prefix = "a";
-    if (t->ears == EARS_CONFORMER)
+    if (t->audio_kind == AUDIO_CONFORMER)
         tower_bind_conformer(&b, &t->conformer);
-    else if (t->ears == EARS_FRAMES)
+    else if (t->audio_kind == AUDIO_FRAMES)
         t->frames.project = tower_matrix(&b, "mm.a.input_projection.weight", t->width, TOWER_FRAME);
     return b.s;
 }
@@ -299,9 +300,9 @@ static ingle_status make_digest(struct tower *t, struct err *err)
     uint64_t sum;
     sha256_init(&h);
     const char *numerics = device_numerics_name(t->d);
-    const int64_t shape[] = {
-        t->eyes,        t->ears,           t->width,        t->vision.patch,
-        t->vision.pool, t->vision.n_heads, t->patches.side, t->conformer.n_heads};
+    const int64_t shape[] = {t->vision_kind,  t->audio_kind,       t->width,
+                             t->vision.patch, t->vision.pool,      t->vision.n_heads,
+                             t->patches.side, t->conformer.n_heads};
     sha256_add(&h, "ingle-tower-1", 13);
     sha256_add(&h, numerics, strlen(numerics) + 1);
     sha256_add(&h, shape, sizeof shape);
@@ -320,16 +321,16 @@ static ingle_status make_digest(struct tower *t, struct err *err)
 
 static int side_of(const struct tower *t)
 {
-    return (int)(t->eyes == EYES_VISION    ? t->vision.patch * t->vision.pool
-                 : t->eyes == EYES_PATCHES ? t->patches.side
-                                           : 0);
+    return (int)(t->vision_kind == VISION_ENCODER   ? t->vision.patch * t->vision.pool
+                 : t->vision_kind == VISION_PATCHES ? t->patches.side
+                                                    : 0);
 }
 
 static int64_t most_blocks(const struct tower *t)
 {
-    return t->eyes == EYES_VISION    ? t->vision.places.n / t->vision.pool
-           : t->eyes == EYES_PATCHES ? t->patches.places.n
-                                     : 0;
+    return t->vision_kind == VISION_ENCODER   ? t->vision.places.n / t->vision.pool
+           : t->vision_kind == VISION_PATCHES ? t->patches.places.n
+                                              : 0;
 }
 
 /* What the largest picture and the longest sound need. */
@@ -338,22 +339,22 @@ static void plan(struct tower *t)
     size_t most = 0;
     struct pass p = {.t = t, .d = t->d};
     const int64_t blocks = most_blocks(t), down = num_max(1, num_min(t->most_tokens, blocks));
-    if (t->eyes != EYES_NONE) {
+    if (t->vision_kind != VISION_NONE) {
         /* rows of tables are most where a picture is a strip, all else is the same */
         const int64_t across = num_div_up(t->most_tokens, down);
         device_dry_begin(t->d);
-        if (t->eyes == EYES_VISION)
+        if (t->vision_kind == VISION_ENCODER)
             tower_see_vision(&p, &t->vision, NULL, across, down, NULL);
         else
             tower_see_patches(&p, &t->patches, NULL, across, down, NULL);
         most = device_dry_end(t->d);
     }
-    if (t->ears != EARS_NONE) {
+    if (t->audio_kind != AUDIO_NONE) {
         device_dry_begin(t->d);
-        if (t->ears == EARS_CONFORMER)
-            tower_hear_mel(&p, &t->conformer, NULL, media_mel_frames(TOWER_MOST_SAMPLES), NULL);
+        if (t->audio_kind == AUDIO_CONFORMER)
+            tower_encode_mel(&p, &t->conformer, NULL, media_mel_frames(TOWER_MOST_SAMPLES), NULL);
         else
-            tower_hear_frames(&p, &t->frames, NULL, TOWER_MOST_SAMPLES, NULL);
+            tower_encode_frames(&p, &t->frames, NULL, TOWER_MOST_SAMPLES, NULL);
         const size_t n = device_dry_end(t->d);
         most = n > most ? n : most;
     }
@@ -453,16 +454,16 @@ void tower_close(struct tower *t)
 
 void tower_describe(const struct tower *t, struct str *out)
 {
-    if (t->eyes) {
-        str_addf(out, "pictures (%s, ", tower_eyes_name(t->eyes));
-        if (t->eyes == EYES_VISION)
+    if (t->vision_kind) {
+        str_addf(out, "pictures (%s, ", tower_vision_name(t->vision_kind));
+        if (t->vision_kind == VISION_ENCODER)
             str_addf(out, "%lld layers, ", (long long)t->vision.n_layers);
         str_addf(out, "blocks of %d x %d pixels, %lld soft tokens)", side_of(t), side_of(t),
                  (long long)t->budget);
     }
-    if (t->ears) {
-        str_addf(out, "%ssound (%s", t->eyes ? ", " : "", tower_ears_name(t->ears));
-        if (t->ears == EARS_CONFORMER)
+    if (t->audio_kind) {
+        str_addf(out, "%ssound (%s", t->vision_kind ? ", " : "", tower_audio_name(t->audio_kind));
+        if (t->audio_kind == AUDIO_CONFORMER)
             str_addf(out, ", %lld layers", (long long)t->conformer.n_layers);
         str_addf(out, ", 25 soft tokens a second)");
     }
@@ -472,10 +473,10 @@ void tower_describe(const struct tower *t, struct str *out)
 void tower_info(const struct tower *t, struct tower_info *out)
 {
     *out = (struct tower_info){
-        .pictures = t->eyes != EYES_NONE,
-        .sound = t->ears != EARS_NONE,
-        .picture_kind = tower_eyes_name(t->eyes),
-        .sound_kind = tower_ears_name(t->ears),
+        .pictures = t->vision_kind != VISION_NONE,
+        .sound = t->audio_kind != AUDIO_NONE,
+        .picture_kind = tower_vision_name(t->vision_kind),
+        .sound_kind = tower_audio_name(t->audio_kind),
         .path = io_path(t->file),
         .width = t->width,
         .side = side_of(t),
@@ -641,10 +642,10 @@ ingle_status tower_picture(struct tower *t, const unsigned char *rgb, int width,
         return s;
     const int64_t across = width / side_of(t), down = height / side_of(t);
     struct pass p;
-    const int64_t steps = t->eyes == EYES_VISION ? tower_vision_steps(t, across * down)
-                                                 : num_div_up(across * down, t->tile);
+    const int64_t steps = t->vision_kind == VISION_ENCODER ? tower_vision_steps(t, across * down)
+                                                           : num_div_up(across * down, t->tile);
     run_begin(&p, t, run, steps);
-    if (t->eyes == EYES_VISION)
+    if (t->vision_kind == VISION_ENCODER)
         tower_see_vision(&p, &t->vision, rgb, across, down, soft);
     else
         tower_see_patches(&p, &t->patches, rgb, across, down, soft);
@@ -655,19 +656,20 @@ ingle_status tower_picture(struct tower *t, const unsigned char *rgb, int width,
 
 int64_t tower_sound_tokens(const struct tower *t, int64_t n)
 {
-    return t->ears == EARS_NONE || n < 1 || n > TOWER_MOST_SAMPLES
+    return t->audio_kind == AUDIO_NONE || n < 1 || n > TOWER_MOST_SAMPLES
                ? 0
-               : media_sound_tokens((size_t)n, t->ears == EARS_CONFORMER);
+               : media_sound_tokens((size_t)n, t->audio_kind == AUDIO_CONFORMER);
 }
 
 static ingle_status hear(struct tower *t, const float *samples, int64_t n, float *soft,
                          const struct tower_run *run, struct err *err)
 {
     const int frames = media_mel_frames((size_t)n);
-    float *mel =
-        t->ears == EARS_CONFORMER ? mem_calloc((size_t)frames * MEDIA_MEL, sizeof *mel) : NULL;
+    float *mel = t->audio_kind == AUDIO_CONFORMER
+                     ? mem_calloc((size_t)frames * MEDIA_MEL, sizeof *mel)
+                     : NULL;
     struct pass p;
-    if (t->ears == EARS_CONFORMER) {
+    if (t->audio_kind == AUDIO_CONFORMER) {
         ingle_status s = mel ? media_mel(samples, (size_t)n, mel, err)
                              : err_set(err, INGLE_NOMEM, "no memory for %d frames", frames);
         if (s) {
@@ -675,10 +677,10 @@ static ingle_status hear(struct tower *t, const float *samples, int64_t n, float
             return s;
         }
         run_begin(&p, t, run, tower_conformer_steps(&t->conformer));
-        tower_hear_mel(&p, &t->conformer, mel, frames, soft);
+        tower_encode_mel(&p, &t->conformer, mel, frames, soft);
     } else {
         run_begin(&p, t, run, 1);
-        tower_hear_frames(&p, &t->frames, samples, n, soft);
+        tower_encode_frames(&p, &t->frames, samples, n, soft);
     }
     const ingle_status s = run_end(&p, err);
     mem_free(mel);
@@ -688,14 +690,14 @@ static ingle_status hear(struct tower *t, const float *samples, int64_t n, float
 ingle_status tower_sound(struct tower *t, const float *samples, int64_t n, float *soft,
                          const struct tower_run *run, struct err *err)
 {
-    if (t->ears == EARS_NONE)
+    if (t->audio_kind == AUDIO_NONE)
         return err_set(err, INGLE_UNSUP, "'%s' has no encoder for sound", io_path(t->file));
     if (n > TOWER_MOST_SAMPLES)
         return err_set(err, INGLE_LIMIT, "sound of %.1f s, the limit is %d s",
                        (double)n / TOWER_RATE, TOWER_MOST_SAMPLES / TOWER_RATE);
     if (tower_sound_tokens(t, n) < 1)
         return err_set(err, INGLE_ARG, "sound of %lld samples is no soft token: at least %d",
-                       (long long)n, t->ears == EARS_FRAMES ? 1 : 161);
+                       (long long)n, t->audio_kind == AUDIO_FRAMES ? 1 : 161);
     return hear(t, samples, n, soft, run, err);
 }
 
@@ -704,10 +706,10 @@ ingle_status tower_sound(struct tower *t, const float *samples, int64_t n, float
 double tower_picture_work(const struct tower *t, int64_t n)
 {
     const double tokens = (double)n, h = (double)t->width;
-    if (t->eyes == EYES_PATCHES)
+    if (t->vision_kind == VISION_PATCHES)
         return tokens * (double)t->patches.d *
                ((double)(3 * t->patches.side * t->patches.side) + h);
-    if (t->eyes != EYES_VISION)
+    if (t->vision_kind != VISION_ENCODER)
         return 0;
     const struct vision *v = &t->vision;
     const double d = (double)v->d, rows = tokens * (double)(v->pool * v->pool);
@@ -719,9 +721,9 @@ double tower_picture_work(const struct tower *t, int64_t n)
 double tower_sound_work(const struct tower *t, int64_t n)
 {
     const double tokens = (double)n, h = (double)t->width;
-    if (t->ears == EARS_FRAMES)
+    if (t->audio_kind == AUDIO_FRAMES)
         return tokens * TOWER_FRAME * h;
-    if (t->ears != EARS_CONFORMER)
+    if (t->audio_kind != AUDIO_CONFORMER)
         return 0;
     const struct conformer *c = &t->conformer;
     const double d = (double)c->d, c0 = (double)c->channels[0], c1 = (double)c->channels[1];

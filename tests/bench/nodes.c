@@ -319,7 +319,7 @@ static void place(struct device_matrix *const *m, size_t n, bool divided)
     }
     if (!divided || !device_matrix_divide_run(m, n, base, all))
         for (size_t i = 0; i < n; i++)
-            device_matrix_settle(m[i]);
+            device_matrix_spread(m[i]);
 }
 
 static void open_experts(struct net *t, struct device *d, const struct layer *l, bool divided)
@@ -339,10 +339,10 @@ static void open_experts(struct net *t, struct device *d, const struct layer *l,
     for (int k = 0; k < t->n_parts; k++)
         device_matrix_place(t->part[k], base + at[k], one);
     if (divided && device_matrix_divide(t->part, t->n_parts, base, one * (size_t)l->n_experts))
-        device_matrix_settle(t->part[0]);
+        device_matrix_spread(t->part[0]);
     else
         for (int k = 0; k < t->n_parts; k++)
-            device_matrix_settle(t->part[k]);
+            device_matrix_spread(t->part[k]);
 }
 
 static void open_net(struct net t[LAYERS], struct device *d, const struct layer *l, bool divided)

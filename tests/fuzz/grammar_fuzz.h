@@ -86,7 +86,7 @@ static inline void grammar_fuzz_forced(const struct grammar_fuzz *f, struct gram
             BUG("a token is forced that is not the only one");
         return;
     }
-    if (grammar_vocab_alone(f->v, bytes, piece[0].n_bytes, k > 1 || open) && n != 1)
+    if (grammar_vocab_single(f->v, bytes, piece[0].n_bytes, k > 1 || open) && n != 1)
         BUG("several tokens where one is alone");
     for (size_t i = 0; i < n; i++)
         if (f->v->offset[allowed[i]] != f->v->offset[allowed[i] + 1] &&

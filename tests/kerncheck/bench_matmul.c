@@ -210,7 +210,7 @@ static void bench_type(struct bench *b, struct kern_matrix *w, const struct kern
 #include "kern/many.inc"
 #undef KERN_MANY
     b->m.x = &act[kern_matmul_fast_act(w)];
-#define KERN_FAST_LAW(recipe, fn)
+#define KERN_FAST_REF(recipe, fn)
 #define KERN_FAST(needs, recipe, code_, fn_)                                             \
     if (((needs) & ~b->cpu) == 0 && w->code == KERN_CODE_##code_) {                      \
         b->fn = fn_;                                                                     \
@@ -218,7 +218,7 @@ static void bench_type(struct bench *b, struct kern_matrix *w, const struct kern
     }
 #include "kern/fast.inc"
 #undef KERN_FAST
-#undef KERN_FAST_LAW
+#undef KERN_FAST_REF
     mem_big_free(b->memory, (size_t)b->bytes);
 }
 

@@ -29,11 +29,11 @@ static const struct fast {
     uint32_t needs, code; /* needs 0: the law of the recipe, of any code */
     kern_matmul_fn *fn;
 } fast[] = {
-#define KERN_FAST_LAW(recipe, fn) {#fn, recipe, 0, 0, fn},
+#define KERN_FAST_REF(recipe, fn)          {#fn, recipe, 0, 0, fn},
 #define KERN_FAST(needs, recipe, code, fn) {#fn, recipe, needs, KERN_CODE_##code, fn},
 #include "kern/fast.inc"
 #undef KERN_FAST
-#undef KERN_FAST_LAW
+#undef KERN_FAST_REF
 };
 
 static const struct quantiser {

@@ -561,8 +561,8 @@ static void test_pools_stand_side_by_side(void **state)
         cpu_topology_release(&u);
         skip();
     }
-    assert_int_equal(pool_create_beside(&p, 1, true, &t, NULL), INGLE_OK);
-    assert_int_equal(pool_create_beside(&q, 1, true, &u, NULL), INGLE_OK);
+    assert_int_equal(pool_create_with(&p, 1, true, &t, NULL), INGLE_OK);
+    assert_int_equal(pool_create_with(&q, 1, true, &u, NULL), INGLE_OK);
     /* Another test's pool may have both; then they keep the order of the system. */
     const int first = t.cpu[0].id, second = u.cpu[0].id;
     pool_free(q);

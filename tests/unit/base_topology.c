@@ -380,7 +380,7 @@ static void test_many_processors(void **state)
         n_of[t.cpu[i].node]++;
         assert_in_range(n_of[0] - n_of[1] + 1, 0, 2);
     }
-    assert_false(spare_tell(out, &t, root));
+    assert_false(spare_report(out, &t, root));
     cpu_topology_release(&t);
     assert_int_equal(drop_root(NULL), 0);
 }
@@ -397,7 +397,7 @@ static void test_many_nodes(void **state)
     assert_int_equal(t.n_nodes, CPU_NODES_MAX);
     for (int i = 0; i < t.n_cpus; i++)
         assert_int_equal(t.cpu[i].node, t.cpu[i].id % 70 < CPU_NODES_MAX ? t.cpu[i].id % 70 : 0);
-    assert_true(spare_tell(out, &t, root));
+    assert_true(spare_report(out, &t, root));
     assert_non_null(strstr(out, "there are more than 64 nodes: processors of node 64 count as "
                                 "node 0's; "));
     assert_non_null(strstr(out, "; and 2 more"));
@@ -463,7 +463,7 @@ static void test_spare(void **state)
         if (cases[i].cores)
             put(CPU "cpu0/topology/thread_siblings_list", "0\n");
         assert_true(cpu_topology_read_at(&t, root));
-        assert_int_equal(spare_tell(out, &t, root), *cases[i].said != 0);
+        assert_int_equal(spare_report(out, &t, root), *cases[i].said != 0);
         assert_string_equal(out, cases[i].said);
         cpu_topology_release(&t);
         assert_int_equal(drop_root(NULL), 0);

@@ -124,7 +124,7 @@ static void place(struct net *t, const struct block *b, bool divided)
     }
     if (divided)
         assert_int_equal(device_matrix_divide(part, n, t->packed, t->n_bytes), divides(b));
-    device_matrix_settle(part[0]);
+    device_matrix_spread(part[0]);
 }
 
 static void open_net(struct net *t, struct device *d, const struct block *b, bool divided)

@@ -185,7 +185,7 @@ static void load(struct weights *w, struct device *d, int64_t n_stack)
     w->stored = mem_alloc((size_t)(OUT * row));
     assert_true(w->packed && w->stored);
     device_matrix_place(w->m, w->packed, 0);
-    device_matrix_settle(w->m); /* the system has no such nodes: nothing happens */
+    device_matrix_spread(w->m); /* the system has no such nodes: nothing happens */
     float x[IN];
     for (int64_t s = 0; s < n_stack; s++) {
         for (int64_t i = 0; i < OUT; i++) {
@@ -467,7 +467,7 @@ static void test_divided(void **state)
             uint8_t *one = mem_alloc(s.n_bytes / STACK);
             assert_non_null(one);
             check_divided(&s, shape, unit);
-            device_matrix_settle(s.part[0]);
+            device_matrix_spread(s.part[0]);
             fill_stacks(&s);
             size_t at = 0;
             for (int k = 0; k < s.n; k++) {
@@ -727,7 +727,7 @@ static void test_look(void **state)
             else
                 assert_int_equal(device_create(&d, &o, NULL), INGLE_OK);
             load(&w, d, STACK);
-            device_matrix_look(w.m, &p);
+            device_matrix_placement(w.m, &p);
             const bool known = p.pages > p.unknown;
             if (numa == DEVICE_NUMA_OFF)
                 assert_true(p.pages == 0 && p.bytes <= 0);

@@ -507,7 +507,7 @@ enum how {
     FAIL_ONE,
     FAIL_ALL,
     SECOND_HELLO,
-    ASKS,
+    QUADS_PREFETCH,
     BYE,
     OTHER_PLACE,
     SHARES_UNASKED,
@@ -603,7 +603,7 @@ static void fake_answer(struct fake *f, const struct link_in *in)
     case SECOND_HELLO:
         fake_send(f, &in->from, (struct link_head){.kind = LINK_HELLO}, sizeof bytes, bytes);
         break;
-    case ASKS: {
+    case QUADS_PREFETCH: {
         struct link_head ask = h;
         ask.kind = LINK_EVAL;
         fake_send(f, &in->from, ask, in->n_payload, in->payload);

@@ -840,11 +840,11 @@ static void test_forced(void **state)
     assert_string_equal(forced(w, SCHEMA, object, "{\"name\": \"hello\", \"", 64, 8), "age\":+");
     /* "hello" is one token, and so is each of its letters; "q" and "u" have none but their
      * bytes. */
-    assert_true(grammar_vocab_alone(w->v, "qu", 2, false));
-    assert_true(grammar_vocab_alone(w->v, "qu", 2, true));
-    assert_false(grammar_vocab_alone(w->v, "hello", 5, false));
-    assert_true(grammar_vocab_alone(w->v, "hell", 4, false));
-    assert_false(grammar_vocab_alone(w->v, "hell", 4, true)); /* an o may follow */
+    assert_true(grammar_vocab_single(w->v, "qu", 2, false));
+    assert_true(grammar_vocab_single(w->v, "qu", 2, true));
+    assert_false(grammar_vocab_single(w->v, "hello", 5, false));
+    assert_true(grammar_vocab_single(w->v, "hell", 4, false));
+    assert_false(grammar_vocab_single(w->v, "hell", 4, true)); /* an o may follow */
 }
 
 /* Every keyword with values of every kind, in every place of a schema: a grammar or an error with a

@@ -29,7 +29,7 @@ struct site {
     struct http *http;
     char long_thread[16]; /* who handled /long */
     sem_t inside, go_on;  /* /wait was begun; it may end */
-    atomic_int asked;     /* what http_ask() told /wanted at its end, and 1 */
+    atomic_int asked;     /* what http_poll() told /wanted at its end, and 1 */
     pthread_t worker[WORKERS];
     int n_workers;
     atomic_int n_gone, n_freed, n_refused_writes, n_silent, n_handled;
@@ -159,7 +159,7 @@ static void start(struct site *s, void *(*fn)(void *), struct http_exchange *x, 
     if (fn == stream_politely) {
         sem_init(&j->room, 0, 0);
         http_own(x, free_job, j);
-        http_on_gone(x, polite_gone, j);
+        http_on_close(x, polite_gone, j);
         http_on_room(x, room, j);
     }
     http_hold(x);
@@ -170,9 +170,9 @@ static void start(struct site *s, void *(*fn)(void *), struct http_exchange *x, 
 /* Computes until it is told that it is in vain. */
 static void be_wanted(struct site *s, struct http_exchange *x)
 {
-    enum http_ask asked;
+    enum http_poll asked;
     sem_post(&s->inside);
-    while ((asked = http_ask(x)) == HTTP_WANTED)
+    while ((asked = http_poll(x)) == HTTP_WANTED)
         sleep_ms(1);
     http_reply(x, asked == HTTP_LATE ? 504 : 503, "text/plain", "no", 2);
     atomic_store(&s->asked, (int)asked + 1);
@@ -184,7 +184,7 @@ static void handle(void *arg, struct http_exchange *x, const struct http_request
     char text[256];
     atomic_fetch_add(&s->n_handled, 1);
     http_own(x, freed, s);
-    http_on_gone(x, gone, s);
+    http_on_close(x, gone, s);
     if (strcmp(rq->path, "/later") == 0) {
         start(s, answer_later, x, 0);
     } else if (strcmp(rq->path, "/stream") == 0) {
@@ -835,10 +835,10 @@ static void who_computes_for_long_moves_aside(void **state)
 static void handlers_learn_that_they_are_not_wanted(void **state)
 {
     (void)state;
-    static const enum http_ask why[] = {HTTP_LEFT, HTTP_LATE, HTTP_ENDING};
+    static const enum http_poll why[] = {HTTP_LEFT, HTTP_LATE, HTTP_ENDING};
     for (int i = 0; i < 6; i++) {
         char to[4096];
-        const enum http_ask w = why[i % 3];
+        const enum http_poll w = why[i % 3];
         if (i / 3 && w == HTTP_LATE)
             continue; /* on a busy machine the one behind it would be late, too */
         struct site *s =

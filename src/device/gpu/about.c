@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* about - what is known of the card that a device has, and what it is told of its use. */
+/* about - what is known of the card of a device, and how it is to be used. */
 #include "device/gpu/card.h"
 #include "device/gpu/kernel.h"
 

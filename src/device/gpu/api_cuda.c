@@ -25,8 +25,8 @@ enum {
     CUDA_NO_JIT = 221,
     CUDA_PTX_VERSION = 222,
     CUDA_NOT_FOUND = 500,
-    NOT_READY = 600, /* an event is still to come */
-    OURS_NONSENSE = 100000 /* the driver says something that cannot be */
+    NOT_READY = 600,     /* an event is still to come */
+    OUR_MISTAKE = 100000 /* the driver says something that cannot be */
 };
 /* Numbers of attributes and options. */
 enum {
@@ -36,7 +36,7 @@ enum {
     DEVICE_MINOR = 76,
     DEVICE_SHARED_OPTIN = 97,
     FUNCTION_SHARED = 8,
-    STREAM_ALONE = 1,
+    STREAM_EXCLUSIVE = 1,
     EVENT_NO_TIMES = 2,
     JIT_LOG = 5,
     JIT_LOG_BYTES = 6,
@@ -104,7 +104,7 @@ static int cuda_count(void *self, int *n)
     const struct cuda *c = self;
     *n = 0;
     const int code = c->count(n);
-    return code ? code : *n < 0 || *n > MOST_CARDS ? OURS_NONSENSE : 0;
+    return code ? code : *n < 0 || *n > MOST_CARDS ? OUR_MISTAKE : 0;
 }
 
 static int cuda_about(void *self, int card, struct gpu_about *out)
@@ -127,7 +127,7 @@ static int cuda_about(void *self, int card, struct gpu_about *out)
     out->bytes = out->free_bytes = bytes;
     out->integrated = integrated != 0;
     return out->major < 1 || out->major > 99 || out->minor < 0 || out->minor > 9 || !bytes
-               ? OURS_NONSENSE
+               ? OUR_MISTAKE
                : 0;
 }
 
@@ -138,7 +138,7 @@ static int cuda_open(void *self, int card)
     if (!code)
         code = c->retain(&c->context, c->card);
     if (!code && !c->context)
-        code = OURS_NONSENSE;
+        code = OUR_MISTAKE;
     return code ? code : enter(c);
 }
 
@@ -158,7 +158,7 @@ static int cuda_free_bytes(void *self, uint64_t *out)
     if (!code)
         code = c->memory(&left, &all);
     *out = left;
-    return code ? code : left > all ? OURS_NONSENSE : 0;
+    return code ? code : left > all ? OUR_MISTAKE : 0;
 }
 
 /* ---- memory ---- */
@@ -171,7 +171,7 @@ static int cuda_take(void *self, void **out, size_t n_bytes)
     if (!code)
         code = c->take(&at, n_bytes);
     *out = code ? NULL : from(at);
-    return code || at ? code : OURS_NONSENSE;
+    return code || at ? code : OUR_MISTAKE;
 }
 
 static int cuda_give(void *self, void *card, size_t n_bytes)
@@ -191,7 +191,7 @@ static int cuda_host_take(void *self, void **out, size_t n_bytes)
     if (!code)
         code = c->host_take(out, n_bytes, HOST_PORTABLE);
     if (!code && !*out)
-        code = OURS_NONSENSE;
+        code = OUR_MISTAKE;
     if (!code)
         memset(*out, 0, n_bytes);
     return code;
@@ -244,9 +244,9 @@ static int cuda_stream_make(void *self, struct gpu_stream **out, bool urgent)
     if (!code)
         code = c->stream_range(&least, &most);
     if (!code)
-        code = c->stream_make(&s, STREAM_ALONE, urgent ? most : least);
+        code = c->stream_make(&s, STREAM_EXCLUSIVE, urgent ? most : least);
     *out = s;
-    return code || s ? code : OURS_NONSENSE;
+    return code || s ? code : OUR_MISTAKE;
 }
 
 static int cuda_stream_free(void *self, struct gpu_stream *s)
@@ -278,7 +278,7 @@ static int cuda_event_make(void *self, struct gpu_event **out)
     if (!code)
         code = c->event_make(&e, EVENT_NO_TIMES);
     *out = e;
-    return code || e ? code : OURS_NONSENSE;
+    return code || e ? code : OUR_MISTAKE;
 }
 
 static int cuda_event_free(void *self, struct gpu_event *e)
@@ -318,7 +318,7 @@ static int cuda_module_load(void *self, const struct gpu_image *image, struct gp
     if (n_log)
         log[n_log - 1] = 0;
     *out = m;
-    return code || m ? code : OURS_NONSENSE;
+    return code || m ? code : OUR_MISTAKE;
 }
 
 static int cuda_module_free(void *self, struct gpu_module *m)
@@ -337,7 +337,7 @@ static int cuda_function(void *self, struct gpu_module *m, const char *name, siz
     if (!code)
         code = c->function(&f, m, name);
     if (!code && !f)
-        code = OURS_NONSENSE;
+        code = OUR_MISTAKE;
     if (!code && shared > 48 << 10)
         code = c->function_set(f, FUNCTION_SHARED, (int)shared);
     *out = f;
@@ -362,7 +362,7 @@ static const char *cuda_text(void *self, int code)
 {
     const struct cuda *c = self;
     const char *name = NULL;
-    if (code == OURS_NONSENSE)
+    if (code == OUR_MISTAKE)
         return "the driver says what cannot be";
     return c->error_name(code, &name) || !name ? "an error without a name" : name;
 }
@@ -382,7 +382,7 @@ static enum gpu_fault cuda_kind(void *self, int code)
     case CUDA_NOT_FOUND:
         return GPU_FAULT_REFUSED;
     default: /* most others stay, whatever is called next */
-        return code == OURS_NONSENSE ? GPU_FAULT_OTHER : GPU_FAULT_LOST;
+        return code == OUR_MISTAKE ? GPU_FAULT_OTHER : GPU_FAULT_LOST;
     }
 }
 

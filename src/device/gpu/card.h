@@ -6,7 +6,7 @@
  * before, and what it writes is marked as newer there.  An operation that the card lacks runs on
  * the host: the processor stands in.
  *
- * Memory that both sides have is a region: a range of the host's addresses and its twin on the
+ * Memory that both sides have is a region: a range of the host's addresses and its copy on the
  * card.  Its pieces (allocations of the arena; of other regions there is one) know which side is
  * newer.
  */
@@ -78,8 +78,8 @@ struct device_gpu {
     struct device_card_info info;
     struct gpu_stream *stream;
     bool opened;
-    atomic_bool lost, told; /* told: by one thread, before it is lost */
-    bool idle; /* nothing lies there */
+    atomic_bool lost, reported; /* reported: set by one thread, before lost */
+    bool idle;                  /* there is nothing there */
     bool hung; /* a kernel does not end: nothing of the driver may be called any more */
     struct gpu_event *event; /* of waits for the stream */
     uint64_t patience_ns;    /* a wait that is longer means that it does not end */
@@ -95,10 +95,10 @@ struct device_gpu {
     size_t n_own, cap_own, n_own_host; /* n_own_host: in the host's memory */
     size_t dry_pieces; /* the most pieces of a dry run */
     size_t dry_now;
-    /* What goes up, in turns: pinned, and its twin. */
+    /* Staging buffers, in turns: pinned, and their copies. */
     uint8_t *stage, *stage_card;
     size_t stage_at;
-    struct gpu_staged staged[GPU_STAGED]; /* the last of what lies there, in turns */
+    struct gpu_staged staged[GPU_STAGED]; /* the last of what is there, in turns */
     int n_staged;
     struct gpu_upload up;
     enum device_side last; /* of the operation before */
@@ -112,7 +112,7 @@ struct device_gpu {
     struct gpu_function *kernel[GPU_KERNELS];
     bool kernel_tried[GPU_KERNELS];
     char why[256]; /* the last kernel that is not used, and why */
-    bool is_new;   /* nobody was told that */
+    bool is_new;   /* not reported yet */
     uint64_t n_card[DEVICE_OPS], n_host[DEVICE_OPS]; /* operations that ran there */
     uint64_t n_launches;
     uint8_t *room; /* device_gpu_room() */

@@ -17,8 +17,8 @@ static bool fail_open(struct device *d, struct err *err, int code, const char *f
     return code != 0;
 }
 
-/* The card that is asked for, or with DEVICE_CARD_AUTO the first that can. */
-static ingle_status choose_card(struct device *d, int asked, int *card, struct err *err)
+/* The card that is requested, or with DEVICE_CARD_AUTO the first that can. */
+static ingle_status choose_card(struct device *d, int want, int *card, struct err *err)
 {
     struct device_gpu *g = d->gpu;
     struct gpu_about about = {0};
@@ -27,11 +27,11 @@ static ingle_status choose_card(struct device *d, int asked, int *card, struct e
         return INGLE_UNSUP;
     if (n < 1)
         return err_set(err, INGLE_UNSUP, "the driver '%s' has no card", g->api.name);
-    if (asked > n)
+    if (want > n)
         return err_set(err, INGLE_ARG, "there is no card %d: the driver '%s' has %d, from 0 on",
-                       asked - 1, g->api.name, n);
+                       want - 1, g->api.name, n);
     err_set(err, INGLE_UNSUP, "no card can be used");
-    for (int i = asked > 0 ? asked - 1 : 0; i < (asked > 0 ? asked : n); i++) {
+    for (int i = want > 0 ? want - 1 : 0; i < (want > 0 ? want : n); i++) {
         if (fail_open(d, err, g->api.about(g->api.self, i, &about), "about"))
             continue;
         if (10 * about.major + about.minor < LEAST_CAPABILITY) {
@@ -55,13 +55,13 @@ static ingle_status choose_card(struct device *d, int asked, int *card, struct e
     return err->status;
 }
 
-static ingle_status open_card(struct device *d, int asked, uint64_t memory, struct err *err)
+static ingle_status open_card(struct device *d, int want, uint64_t memory, struct err *err)
 {
     struct device_gpu *g = d->gpu;
     int card = 0;
     if (device_gpu_driver(&g->api, err))
         return err->status;
-    if (choose_card(d, asked, &card, err))
+    if (choose_card(d, want, &card, err))
         return err->status;
     if (fail_open(d, err, g->api.open(g->api.self, card), "open"))
         return INGLE_UNSUP;
@@ -121,14 +121,14 @@ ingle_status device_card_open(struct device *d, int card, uint64_t memory, struc
         d->ops = &device_gpu_ops;
         return INGLE_OK;
     }
-    const bool told = atomic_load(&d->gpu->told); /* it was lost on the way */
+    const bool reported = atomic_load(&d->gpu->reported); /* it was lost on the way */
     device_gpu_close(d);
     if (e.status == INGLE_ARG) {
         if (err)
             *err = e;
         return e.status;
     }
-    if (card != DEVICE_CARD_AUTO && !told)
+    if (card != DEVICE_CARD_AUTO && !reported)
         report(d->sink, INGLE_REPORT_WARN, "fallback", "gpu", "%s: the processor computes", e.msg);
     return INGLE_OK;
 }

@@ -18,7 +18,7 @@ struct gpu_use {
 typedef void gpu_use_fn(void *arg, const struct gpu_use *use);
 void device_gpu_uses(enum device_op op, const void *args, gpu_use_fn *fn, void *arg);
 
-/* Where matrix `index` of m lies on the card; NULL: it does not. */
+/* Where matrix `index` of m is on the card; NULL: it does not. */
 const uint8_t *device_gpu_weights(const struct device_matrix *m, int64_t index);
 
 /* The matrices of an operation, of which some may have no contents in the host's memory, get them
@@ -29,12 +29,12 @@ bool device_gpu_put_stack(struct device_matrix *m);
 
 /* ---- the processor (stand.c) ---- */
 
-/* Runs it on the processor; what of pages and matrices lies on the card is copied for it. */
+/* Runs it on the processor; what of pages and matrices is on the card is copied for it. */
 void device_gpu_on_host(struct device *d, enum device_op op, const void *args, void *scratch);
 /* An operation on a side that it is known to have. */
 void device_gpu_on_side(struct device *d, enum device_op op, const void *args, void *scratch,
                         enum device_side side);
-/* Products and experts of which some lie on the card: each side has its own. */
+/* Products and experts of which some are on the card: each side has its own. */
 void device_gpu_divide(struct device *d, enum device_op op, const void *args, void *scratch);
 
 void device_gpu_set_choice(struct device *d, device_gpu_choice_fn *fn, void *arg);
@@ -49,7 +49,8 @@ struct gpu_kernel_about {
 extern const struct gpu_kernel_about device_gpu_kernels[GPU_KERNELS];
 /* Whether the card has it; loads its module the first time: not within a step. */
 bool device_gpu_has(struct device *d, enum gpu_kernel k);
-/* Why the kernel that was asked for last is not used, if nobody was told that; or `otherwise`. */
+/* Why the kernel that was requested last is not used, if that was not reported yet; or `otherwise`.
+ */
 const char *device_gpu_why(struct device *d, const char *otherwise);
 /* As device_gpu_has(), of a kernel that a slower one of the card replaces: that is reported. */
 bool device_gpu_has_faster(struct device *d, enum gpu_kernel k);

@@ -62,7 +62,7 @@ ingle_status device_gpu_library_whole(const char *path, struct err *err)
 }
 
 /* Where the loader looks, and the first of these folders that has the file. */
-static ingle_status look(const Dl_serinfo *folders, const char *name, struct err *err)
+static ingle_status find_in(const Dl_serinfo *folders, const char *name, struct err *err)
 {
     char path[4096];
     for (unsigned i = 0; i < folders->dls_cnt; i++) {
@@ -83,7 +83,7 @@ ingle_status device_gpu_library_check(void *self, const char *name, struct err *
         folders->dls_size = size.dls_size;
         folders->dls_cnt = size.dls_cnt;
         if (dlinfo(self, RTLD_DI_SERINFO, folders) == 0)
-            s = look(folders, name, err);
+            s = find_in(folders, name, err);
     }
     mem_free(folders);
     return s;

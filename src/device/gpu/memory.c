@@ -97,11 +97,11 @@ void device_gpu_rest(struct device_gpu *g)
         (void)g->api.stream_wait(g->api.self, g->stream);
 }
 
-/* The card is lost from here on; one thread tells. */
+/* The card is lost from here on; one thread reports it. */
 static void lose(struct device *d, const char *why, const char *function)
 {
     struct device_gpu *g = d->gpu;
-    if (atomic_exchange(&g->told, true))
+    if (atomic_exchange(&g->reported, true))
         return;
     g->lost_at = function;
     g->lost_base = d->base;
@@ -196,7 +196,7 @@ bool device_gpu_get(struct device *d, void *host, const void *card, size_t n_byt
            waited(d, poll_stream(g), "stream_wait");
 }
 
-/* An equal list that lies there; NULL: none, or the buffer may begin anew before it is used. */
+/* An equal list that is there; NULL: none, or the buffer may begin anew before it is used. */
 static void *staged_before(const struct device_gpu *g, const void *host, size_t n_bytes)
 {
     const int n = g->n_staged < GPU_STAGED ? g->n_staged : GPU_STAGED;
@@ -302,7 +302,7 @@ struct gpu_piece *device_gpu_piece_of(const struct gpu_region *r, const void *at
     return a < r->n_pieces && r->piece[a].at <= where ? &r->piece[a] : NULL;
 }
 
-void *device_gpu_twin(struct device_gpu *g, const void *at)
+void *device_gpu_address(struct device_gpu *g, const void *at)
 {
     const struct gpu_region *r = at ? device_gpu_region_of(g, at) : NULL;
     return r && r->card ? r->card + ((uintptr_t)at - (uintptr_t)r->host) : NULL;
@@ -375,7 +375,8 @@ const void *device_gpu_list(struct device *d, const void *host, size_t n_bytes)
     const struct gpu_region *r = device_gpu_region_of(d->gpu, host);
     if (!r || !r->card)
         return device_gpu_stage(d, host, n_bytes);
-    return device_gpu_bring(d, host, n_bytes, DEVICE_CARD) ? device_gpu_twin(d->gpu, host) : NULL;
+    return device_gpu_bring(d, host, n_bytes, DEVICE_CARD) ? device_gpu_address(d->gpu, host)
+                                                           : NULL;
 }
 
 void *device_gpu_room(struct device_gpu *g, size_t n_bytes)

@@ -175,8 +175,8 @@ static enum place place_of(struct device *d, enum device_op op, const void *args
     if (p == PLACE_ANY)
         p = l.first == GPU_CARD || (l.first == GPU_BOTH && g->last == DEVICE_CARD) ? PLACE_CARD
                                                                                  : PLACE_HOST;
-    const int asked = g->choice ? g->choice(g->choice_arg, op) : -1;
-    return asked < 0 ? p : asked ? PLACE_CARD : PLACE_HOST;
+    const int chosen = g->choice ? g->choice(g->choice_arg, op) : -1;
+    return chosen < 0 ? p : chosen ? PLACE_CARD : PLACE_HOST;
 }
 
 /* ---- it runs there ---- */

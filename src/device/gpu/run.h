@@ -9,7 +9,7 @@
 /* Rows of the arena, on the card. */
 static inline float *gpu_rows(struct device *d, struct rows r)
 {
-    return device_gpu_twin(d->gpu, r.at);
+    return device_gpu_address(d->gpu, r.at);
 }
 /* Rows of all spans. */
 static inline int64_t gpu_span_rows(const struct device_span *s, int64_t n)

@@ -247,7 +247,7 @@ GPU_RUN(attend)
         if (a->span[i].sparse)
             return false;
     const struct gpu_span *span = device_gpu_spans(d, a->span, a->n_spans, 1, a->window);
-    float *state = device_gpu_twin(d->gpu, scratch);
+    float *state = device_gpu_address(d->gpu, scratch);
     if (!span || !state)
         return d->gpu->lost;
     for (int64_t row = 0; row < rows; row += p.rows)

@@ -206,7 +206,7 @@ static int64_t before(const struct device_matmul_args *a, int64_t i)
     return j;
 }
 
-/* The host's list of them; what they are lies behind it, on the card. */
+/* The host's list of them; what they are is after it, on the card. */
 static size_t ready_bytes(int64_t n)
 {
     return device_round64((size_t)n * sizeof(struct ready));
@@ -240,7 +240,7 @@ GPU_RUN(matmul)
 {
     const struct device_matmul_args *a = args;
     struct ready *ready = scratch;
-    uint8_t *at = device_gpu_twin(d->gpu, scratch);
+    uint8_t *at = device_gpu_address(d->gpu, scratch);
     if (!at)
         return false;
     at += ready_bytes(a->n);
@@ -277,7 +277,7 @@ static bool is_pair(const struct device_mlp *m)
            !u->scale == !u->card_scale;
 }
 
-/* Where things lie in the scratch: prepared x of gate and of up, hidden rows, prepared ones. */
+/* Where things are in the scratch: prepared x of gate and of up, hidden rows, prepared ones. */
 struct plan { size_t hidden, act, all; int64_t rows, stride; };
 
 static struct plan plan_of(const struct device_mlp_args *a)
@@ -333,7 +333,7 @@ GPU_RUN(mlp)
     const struct device_mlp_args *a = args;
     const struct device_mlp *m = a->m;
     const struct plan p = plan_of(a);
-    uint8_t *const base = device_gpu_twin(d->gpu, scratch), *at = base;
+    uint8_t *const base = device_gpu_address(d->gpu, scratch), *at = base;
     struct lists of = {NULL, NULL, NULL};
     struct ready x[2];
     if (!base || !has(d, m->gate) || !has(d, m->down) || (m->up && !has(d, m->up)) ||

@@ -41,7 +41,7 @@ static void count_hits(struct device *d, const struct device_route_args *a)
 {
     const int32_t *first = a->out.first;
     const size_t n_bytes = (size_t)(a->scores.width + 2) * sizeof *first;
-    if (!device_gpu_get(d, a->out.first, device_gpu_twin(d->gpu, first), n_bytes) ||
+    if (!device_gpu_get(d, a->out.first, device_gpu_address(d->gpu, first), n_bytes) ||
         !device_gpu_wait(d))
         return;
     for (int64_t e = 0; e < a->scores.width; e++)
@@ -61,8 +61,8 @@ GPU_RUN(route)
     struct route_choose_args k = {.score = gpu_rows(d, a->scores),
                                   .bias = r->bias ? r->bias->card : NULL,
                                   .factor = r->factor ? r->factor->card : NULL,
-                                  .id = device_gpu_twin(d->gpu, a->out.id),
-                                  .weight = device_gpu_twin(d->gpu, a->out.weight),
+                                  .id = device_gpu_address(d->gpu, a->out.id),
+                                  .weight = device_gpu_address(d->gpu, a->out.weight),
                                   .stride = a->scores.stride,
                                   .n_rows = (int32_t)n,
                                   .n_ids = (int32_t)n_ids,
@@ -75,9 +75,9 @@ GPU_RUN(route)
     if (!r->pairs)
         return true;
     const struct route_pairs_args p = {.id = k.id,
-                                       .first = device_gpu_twin(d->gpu, a->out.first),
-                                       .row = device_gpu_twin(d->gpu, a->out.row),
-                                       .slot = device_gpu_twin(d->gpu, a->out.slot),
+                                       .first = device_gpu_address(d->gpu, a->out.first),
+                                       .row = device_gpu_address(d->gpu, a->out.row),
+                                       .slot = device_gpu_address(d->gpu, a->out.slot),
                                        .n_rows = k.n_rows,
                                        .n_ids = k.n_ids,
                                        .k = k.k};
@@ -248,7 +248,7 @@ GPU_RUN(select)
         !device_gpu_has(d, GPU_K_select_choose))
         return false;
     const struct gpu_span *span = device_gpu_spans(d, a->span, a->n_spans, keys->every, 0);
-    uint8_t *query = device_gpu_twin(d->gpu, scratch);
+    uint8_t *query = device_gpu_address(d->gpu, scratch);
     if (!span || !query)
         return d->gpu->lost;
     float *score = (float *)(void *)(query + query_bytes(a));
@@ -266,8 +266,8 @@ GPU_RUN(select)
             .codec = (int32_t)keys->codec, .top_k = (int32_t)a->s->top_k};
         const struct select_choose_args c = {.span = span,
                                              .score = score,
-                                             .sel = device_gpu_twin(d->gpu, a->sel),
-                                             .count = device_gpu_twin(d->gpu, a->count),
+                                             .sel = device_gpu_address(d->gpu, a->sel),
+                                             .count = device_gpu_address(d->gpu, a->count),
                                              .row0 = row,
                                              .n_rows = k.n_rows,
                                              .n_keys = k.n_keys,
@@ -368,13 +368,20 @@ GPU_RUN(attend_latent)
         return false;
     struct attend_latent_args k = {
         .near_span = device_gpu_spans(d, a->near, a->n_spans, l->near.every, l->window),
-        .q = gpu_rows(d, a->q), .state = device_gpu_twin(d->gpu, scratch),
-        .q_stride = a->q.stride, .near_at = (int64_t)l->near.at, .far_at = (int64_t)l->far.at,
+        .q = gpu_rows(d, a->q),
+        .state = device_gpu_address(d->gpu, scratch),
+        .q_stride = a->q.stride,
+        .near_at = (int64_t)l->near.at,
+        .far_at = (int64_t)l->far.at,
         .row_bytes = (int64_t)kern_row_bytes(l->near.codec, l->near.width, l->near.tail),
-        .n_parts = (int32_t)p.parts, .width = (int32_t)l->near.width,
-        .tail = (int32_t)l->near.tail, .codec = (int32_t)l->near.codec,
-        .near_every = (int32_t)l->near.every, .far_every = far ? (int32_t)l->far.every : 1,
-        .top_k = (int32_t)l->top_k, .scale = a->scale};
+        .n_parts = (int32_t)p.parts,
+        .width = (int32_t)l->near.width,
+        .tail = (int32_t)l->near.tail,
+        .codec = (int32_t)l->near.codec,
+        .near_every = (int32_t)l->near.every,
+        .far_every = far ? (int32_t)l->far.every : 1,
+        .top_k = (int32_t)l->top_k,
+        .scale = a->scale};
     if (far)
         k.far_span = device_gpu_spans(d, a->far, a->n_spans, l->far.every, 0);
     if (listed) {

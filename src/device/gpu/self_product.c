@@ -25,7 +25,7 @@ static bool parse(const char *name, char code[16], char last[4])
     return true;
 }
 
-/* The same but for capital letters. */
+/* The same except for capital letters. */
 static bool same_name(const char *a, const char *b)
 {
     while (*a && tolower((unsigned char)*a) == tolower((unsigned char)*b))

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * deepseek4_dspark - the DSpark drafter of DeepSeek V4: window-only layers of the family ("stages")
- * over a block, the anchor and noise behind it, whose rows draft a token each (the anchor's the
+ * over a block, the anchor and noise after it, whose rows draft a token each (the anchor's the
  * first); then a chain that corrects each draft by the one before (markov.h).  Embedding and output
  * matrix are the target's.
  *
- * Context: the mean of the target's streams behind some of its layers, side by side, become one row
+ * Context: the mean of the target's streams after some of its layers, side by side, become one row
  * by a projection and a norm; each stage keeps its latent, by position.  All rows of a block see
  * the newest window of them and the whole block, as in the reference; with the rule "window" each
- * row only what lies less than a window before itself.
+ * row only what is less than a window before itself.
  *
  * Files: a checkpoint, of the target with stages at `mtp.*` or of those alone; GGUF of architecture
  * "dflash" (lists of taps count from 1) and "deepseek4-dflash-draft" (from 0).  Both have keys that
@@ -36,7 +36,7 @@ struct dspark {
     struct deepseek4 g;
     int64_t block, n_taps, context;
     bool by_row;        /* the rule "window" */
-    int tap[MAX_TAPS];  /* behind these layers */
+    int tap[MAX_TAPS];  /* after these layers */
     int32_t noise;
     const struct device_matrix *fc;
     const struct device_vector *context_norm, *norm;
@@ -583,7 +583,7 @@ static ingle_status dspark_set(void *self, const struct family_draft_options *o,
     return INGLE_OK;
 }
 
-/* ---- what positions leave behind ---- */
+/* ---- KV layout ---- */
 
 static ingle_status dspark_kv(const void *self, const struct kv_types *types, struct kv_spec *out,
                               struct err *err)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * dflash - the block drafter: rows behind the anchor's, each the logits of the token at its own
+ * dflash - the block drafter: rows after the anchor's, each the logits of the token at its own
  * position, all at once. Embedding and head are the target's.
  */
 #include "family/draft/dflash.h"
@@ -45,7 +45,7 @@ static ingle_status dflash_bind(void **self, const struct family_draft_target *t
     g->softcap =
         (float)family_dflash_number(&k, "final_logit_softcapping|dflash.final_logit_softcapping", 0,
                                     1e6, (double)g->ends.softcap);
-    if (family_dflash_told(&k)) {
+    if (family_dflash_detect(&k)) {
         dflash_free(g);
         return k.s;
     }

@@ -2,12 +2,12 @@
  * dflash - inside the room: what drafters have in common that fill a block of masked positions at
  * once (DFlash, DFlash2, DSpark for Gemma 4).
  *
- * Context: the streams that the target has behind some of its layers, side by side, become one row
+ * Context: the streams that the target has after some of its layers, side by side, become one row
  * of the drafter's width by a projection and a norm; every layer keeps keys and values of that row,
- * by position.  A round runs a block, the anchor and masks behind it, through the layers; their
- * keys and values stand behind the context for the round alone.
+ * by position.  A round runs a block, the anchor and masks after it, through the layers; their
+ * keys and values stand after the context for the round alone.
  *
- * Blocks come in two kinds: that of Qwen 3, and that of Gemma 4 with norms behind attention and
+ * Blocks come in two kinds: that of Qwen 3, and that of Gemma 4 with norms after attention and
  * MLP.
  */
 #ifndef INGLE_FAMILY_DFLASH_H
@@ -17,7 +17,7 @@
 
 enum { DFLASH_MAX_TAPS = 64, DFLASH_MAX_BLOCK = 64, DFLASH_MAX_LAYERS = 64 };
 
-/* A convolution along the block before and behind a part of a layer: taps are a learned base plus
+/* A convolution along the block before and after a part of a layer: taps are a learned base plus
  * what the row says. */
 struct dflash_conv {
     const struct device_matrix *proj; /* [2 * kernel * groups][n_embd]; NULL: there is none */
@@ -33,7 +33,7 @@ struct dflash_layer {
     float scale; /* of the whole stream, at the end */
 };
 
-/* What a row of the block sees of the block: all of it, or nothing behind itself. */
+/* What a row of the block sees of the block: all of it, or nothing after itself. */
 enum dflash_mask { DFLASH_WHOLE, DFLASH_CAUSAL };
 
 /* The first member of every kind's own struct. */
@@ -85,7 +85,7 @@ struct rows family_dflash_observed(const void *self, const void *state, int64_t 
 
 /* What a round has computed. */
 struct dflash_round {
-    struct rows y;      /* [n_spans * its block][n_embd]: behind the last norm */
+    struct rows y; /* [n_spans * its block][n_embd]: after the last norm */
     /* of some drafts of all spans, draft by draft: the head's input and output */
     struct rows x, logits;
     int64_t first, n;   /* these drafts */

@@ -114,7 +114,7 @@ static ingle_status dflash2_bind(void **self, const struct family_draft_target *
                       k.path);
     s->g.softcap = (float)family_dflash_number(
         &k, "final_logit_softcapping|dflash.final_logit_softcapping", 0, 1e6, 0);
-    if (family_dflash_told(&k)) {
+    if (family_dflash_detect(&k)) {
         dflash2_free(s);
         return k.s;
     }
@@ -143,7 +143,7 @@ static ingle_status dflash2_set(void *self, const struct family_draft_options *o
     return st;
 }
 
-/* Rows of a round behind the block's. */
+/* Rows of a round after the block's. */
 static void take(const struct dflash2 *s, struct device *d, int64_t n, struct round *round)
 {
     /* f32 [n][n_embd]; [n][rank]; [n * top][rank] */

@@ -43,7 +43,7 @@ MUST_CHECK ingle_status family_dflash_bind(struct dflash *g, struct dflash_keys 
 MUST_CHECK ingle_status family_dflash_bind_head(struct dflash *g, struct dflash_keys *k,
                                                 struct model *m, struct err *err);
 /* The end of a bind(): the status, with an error that names the file. */
-MUST_CHECK ingle_status family_dflash_told(struct dflash_keys *k);
+MUST_CHECK ingle_status family_dflash_detect(struct dflash_keys *k);
 void family_dflash_release(struct dflash *g);
 MUST_CHECK ingle_status family_dflash_set(struct dflash *g, const struct family_draft_options *o,
                                           struct err *err);
@@ -61,7 +61,7 @@ bool family_dflash_alias(const char *name, char *out, size_t n_out);
 bool family_dflash_hf_name(const struct io_file *file, const char *name, char *out, size_t n_out);
 ingle_status family_dflash_to_config(const struct io_file *file, struct json_object *out,
                                      struct err *err);
-/* Members of o: its taps, layers behind which the network reads (*last: as many layers as it
+/* Members of o: its taps, layers after which the network reads (*last: as many layers as it
  * needs), and the token of rows to fill. */
 struct family_back;
 void family_dflash_back_taps(struct family_back *b, struct json_object *o, const char *key,

@@ -489,7 +489,7 @@ ingle_status family_dflash_bind(struct dflash *g, struct dflash_keys *k,
     return k->s;
 }
 
-ingle_status family_dflash_told(struct dflash_keys *k)
+ingle_status family_dflash_detect(struct dflash_keys *k)
 {
     if (k->s && k->s != INGLE_NOMEM && k->err && !strstr(k->err->msg, k->path))
         err_prefix(k->err, "'%s'", k->path);

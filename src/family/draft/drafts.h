@@ -1,5 +1,5 @@
-/* drafts - inside the room: the networks that draft, one line each, and how their files are told
- * apart. */
+/* drafts - inside the room: the networks that draft, one line each, and how their files are
+ * recognised apart. */
 #ifndef INGLE_FAMILY_DRAFTS_H
 #define INGLE_FAMILY_DRAFTS_H
 

@@ -104,7 +104,7 @@ static ingle_status dspark_bind(void **self, const struct family_draft_target *t
     s->g.softcap = s->softcap = (float)family_dflash_number(
         &k, "final_logit_softcapping|dflash.final_logit_softcapping", 0, 1e6, 0);
     bind_chain(s, &k, m);
-    if (family_dflash_told(&k)) {
+    if (family_dflash_detect(&k)) {
         dspark_free(s);
         return k.s;
     }
@@ -132,7 +132,7 @@ static ingle_status dspark_set(void *self, const struct family_draft_options *o,
     return st;
 }
 
-/* Rows of a round behind the block's. */
+/* Rows of a round after the block's. */
 static void take(const struct dspark *s, struct device *d, int64_t n, struct round *round)
 {
     round->z = s->g.to ? device_rows(d, n, s->g.n_out) : (struct rows){0};

@@ -23,7 +23,7 @@ MUST_CHECK ingle_status family_markov_bind(struct family_markov *k, struct model
 /* z [n][n_out] = u + what follows each token. */
 void family_markov_add(const struct family_markov *k, struct device *d, struct rows u,
                        const int32_t *token, struct rows z);
-/* How likely the target is to agree, [n], for hidden rows h [n][n_embd] behind those tokens; where
+/* How likely the target is to agree, [n], for hidden rows h [n][n_embd] after those tokens; where
  * there is a head. */
 void family_markov_sure(const struct family_markov *k, struct device *d, struct rows h,
                         const int32_t *token, float *out);

@@ -17,7 +17,7 @@ struct family_config {
 /* Whether `end` is ".weight" or the end of a tensor that belongs to a matrix of that name. */
 bool family_config_is_weight(const char *end);
 
-/* The tensor `hf` of a checkpoint as `gguf` behind a prefix, and what belongs to a matrix of that
+/* The tensor `hf` of a checkpoint as `gguf` after a prefix, and what belongs to a matrix of that
  * name (scales).  False: name is neither. */
 bool family_config_rename(const char *name, const char *hf, const char *gguf, const char *prefix,
                           char *out, size_t n_out);

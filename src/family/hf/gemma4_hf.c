@@ -48,7 +48,7 @@ static const struct { const char *hf, *gguf; } layer_names[] = {
     {"post_feedforward_layernorm_2.weight", "post_ffw_norm_2.weight"},
 };
 
-/* `end`, what stands behind the name of a stack in the checkpoint, as it stands behind "X". */
+/* `end`, what stands after the name of a stack in the checkpoint, as it stands after "X". */
 static bool stack_end(const char *end, char *out, size_t n_out)
 {
     snprintf(out, n_out, "%s%s", *end == '_' && strncmp(end, "_weight", 7) != 0 ? ".weight" : "",

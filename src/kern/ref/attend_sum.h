@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* attend_sum - what the plain twins of attention collect: parts are joined into splits, splits into
- * a row. */
+/* attend_sum - what the plain kernels of attention collect: parts are joined into splits, splits
+ * into a row. */
 #ifndef INGLE_KERN_REF_ATTEND_SUM_H
 #define INGLE_KERN_REF_ATTEND_SUM_H
 

@@ -55,7 +55,7 @@ static struct keys keys_at(const struct kern_attend *a, void *scratch)
         .a = a, .split = -1, .scale = scale, .code = (int8_t *)(void *)(scale + KERN_SPLIT)};
 }
 
-/* Behind them. */
+/* After them. */
 static float *sums_at(const struct kern_attend *a, void *scratch)
 {
     return (float *)(void *)((uint8_t *)scratch + (size_t)(a->k_width + 2) * KERN_SPLIT);
@@ -128,7 +128,7 @@ static float block_scores(const struct query *q, int64_t base, int64_t to, float
 }
 
 /* M and theta. */
-static void look_one(struct query *q, int eps)
+static void select_one(struct query *q, int eps)
 {
     float lane[ATTEND_LANES] = {0}, s[KERN_ATTEND_BLOCK], max = -INFINITY;
     for (int64_t base = 0; base <= q->pos; base += KERN_ATTEND_BLOCK) {
@@ -261,7 +261,7 @@ static void look_at(struct query *q, struct keys *keys, const struct kern_sparse
                     int64_t row, int64_t head)
 {
     query_init(q, keys, t, row, head);
-    look_one(q, t->eps);
+    select_one(q, t->eps);
 }
 
 static void rows(const struct kern_sparse_task *t, void *scratch)
@@ -282,7 +282,7 @@ static void rows(const struct kern_sparse_task *t, void *scratch)
         }
 }
 
-static void look(const struct kern_sparse_task *t, float *first, void *scratch)
+static void select(const struct kern_sparse_task *t, float *first, void *scratch)
 {
     struct keys keys = keys_at(&t->attend, scratch);
     for (int64_t r = 0; r < t->attend.n_rows; r++)
@@ -335,4 +335,4 @@ static void merge(const struct kern_sparse_task *t, int64_t n_splits, const floa
 }
 
 const struct kern_sparse_table kern_sparse_ref = {
-    .rows = rows, .look = look, .split = split, .merge = merge};
+    .rows = rows, .select = select, .split = split, .merge = merge};

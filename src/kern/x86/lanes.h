@@ -409,7 +409,7 @@ LANES_INLINE void v_prefetch_far(const void *p)
     _mm_prefetch((const char *)p, _MM_HINT_T1);
 }
 
-/* lanes [from, to), of which any part may lie outside */
+/* lanes [from, to), of which any part may be outside */
 LANES_INLINE struct m16 v_range(int64_t from, int64_t to)
 {
     return v_without(v_first(to), v_first(from));

@@ -9,11 +9,11 @@ void kern_row_write_avx2(const struct kern_row *f, void *dst, const float *src);
 void kern_row_read_avx2(const struct kern_row *f, const void *src, float *dst);
 void kern_row_gather_avx2(const struct kern_row *f, const void *const *row, int64_t n, int64_t slot,
                           void *keys, void *values);
-/* n <= 16 rows, none of FP4, that lie side by side to f32 [width][16]; rows: f32 [16][width] of
+/* n <= 16 rows, none of FP4, that are side by side to f32 [width][16]; rows: f32 [16][width] of
  * scratch. The other lanes repeat the last row. */
 void kern_row_tile_avx2(const struct kern_row *f, const void *src, int64_t n, float *rows,
                         float *tile);
-/* n <= 16 FP4 rows that lie side by side: doubled codes plus 12 as uint8 [width / 4][16][4], scales
+/* n <= 16 FP4 rows that are side by side: doubled codes plus 12 as uint8 [width / 4][16][4], scales
  * as f32 [width / 32][16].  The other lanes repeat the last row. */
 void kern_row_quads_avx2(const struct kern_row *f, const void *src, int64_t n, uint8_t *quads,
                          float *scale);

@@ -23,7 +23,7 @@
 #define MEDIA_SANITIZED 0
 #endif
 
-/* Any of the formats: the bytes tell which.  On success the caller releases *out. */
+/* Any of the formats: the bytes say which.  On success the caller releases *out. */
 MUST_CHECK ingle_status media_child_decode(const uint8_t *at, size_t n, struct media_data *out,
                                            struct err *err);
 

@@ -43,7 +43,7 @@ static ATTR_NORETURN void stop(j_common_ptr d)
 }
 
 /* Bytes between markers are tolerated in the data, where cameras leave some; in the header they
- * tell of a wrong length. */
+ * are a wrong length. */
 static void hear(j_common_ptr d, int level)
 {
     const struct work *w = d->client_data;
@@ -177,7 +177,7 @@ static int orientation_of(const struct work *w)
 static void decode(struct work *w)
 {
     read_header(w);
-    w->orientation = orientation_of(w); /* markers are gone after the last row */
+    w->orientation = orientation_of(w); /* markers are dropped after the last row */
     const int width = (int)w->d.image_width, height = (int)w->d.image_height;
     w->p = (struct media_picture){width, height, NULL};
     if (media_child_pixels(&w->p.rgb, width, height, 3, "JPEG", w->err) != INGLE_OK)

@@ -77,7 +77,7 @@ static void begin(struct work *w)
     png_set_crc_action(w->png, PNG_CRC_ERROR_QUIT, PNG_CRC_ERROR_QUIT);
 }
 
-static int ask_for_bytes(struct work *w)
+static int set_byte_format(struct work *w)
 {
     png_read_info(w->png, w->info);
     png_set_expand(w->png);
@@ -91,7 +91,7 @@ static int ask_for_bytes(struct work *w)
 static void decode(struct work *w)
 {
     begin(w);
-    const int n_channels = ask_for_bytes(w);
+    const int n_channels = set_byte_format(w);
     w->p.width = (int)png_get_image_width(w->png, w->info);
     w->p.height = (int)png_get_image_height(w->png, w->info);
     const size_t row = (size_t)w->p.width * (size_t)n_channels, h = (size_t)w->p.height;

@@ -133,7 +133,7 @@ static bool is_deferred(const struct reader *d, struct json_object *tool)
     return d->defers && json_object_get_boolean(view_get(tool, "defer_loading"));
 }
 
-/* From now on the tool can be called; twice told is once there. */
+/* From now on the tool can be called; a repeated one counts once. */
 static void add_late_tool(struct reader *d, struct json_object *tool, struct str *shown)
 {
     struct json_object *schema = view_get(tool, "input_schema");

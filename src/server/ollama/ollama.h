@@ -22,7 +22,7 @@ struct ollama {
     bool generate;   /* /api/generate */
     bool nothing;    /* no prompt and no messages: the model is to be loaded, which it is */
     const struct answer_info *info; /* once it has begun */
-    size_t n_told;   /* tokens with probabilities */
+    size_t n_sent;                  /* tokens with probabilities */
 };
 
 struct ollama *ollama_create(void);

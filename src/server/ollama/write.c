@@ -110,11 +110,11 @@ static void put_said(const struct ollama *s, struct str *out, const struct said 
 
 static void put_logprobs(struct ollama *s, const struct answer_choice *c, struct str *out)
 {
-    if (!s->info || !s->info->request->logprobs || s->n_told == c->n_tokens)
+    if (!s->info || !s->info->request->logprobs || s->n_sent == c->n_tokens)
         return;
     write_key(out, "logprobs");
-    openai_put_tokens(out, c, s->n_told);
-    s->n_told = c->n_tokens;
+    openai_put_tokens(out, c, s->n_sent);
+    s->n_sent = c->n_tokens;
 }
 
 static int64_t ns(double seconds) { return seconds > 0 ? (int64_t)(seconds * 1e9) : 0; }

@@ -17,7 +17,7 @@ struct chat {
     struct str head;    /* "data: {" and the members that all chunks share, but choices */
     int n_ended;
     int last;           /* the choice whose end waits for the timings, or -1 */
-    size_t n_told[MAX_CHOICES]; /* tokens with probabilities */
+    size_t n_sent[MAX_CHOICES]; /* tokens with probabilities */
     struct openai_timer timer;
 };
 
@@ -40,14 +40,14 @@ static void delta_open(const struct chat *s, int index, struct str *out)
     write_open(out, '{');
 }
 
-/* Tokens from s->n_told on, if probabilities were asked for. */
+/* Tokens from s->n_sent on, if probabilities were requested. */
 static void put_logprobs(struct chat *s, const struct answer_choice *c, struct str *out)
 {
     if (!s->info->request->logprobs)
         return;
     write_key(out, "logprobs");
-    openai_put_chat_logprobs(out, c, s->n_told[c->index]);
-    s->n_told[c->index] = c->n_tokens;
+    openai_put_chat_logprobs(out, c, s->n_sent[c->index]);
+    s->n_sent[c->index] = c->n_tokens;
 }
 
 /* c: whose chunk it is; NULL: it begins a choice. */
@@ -125,7 +125,7 @@ static void chat_text(void *state, const struct answer_choice *c, enum answer_te
     delta_close(s, c, out);
 }
 
-/* A delta with a call up to the members of its function; first: its id and type are told. */
+/* A delta with a call up to the members of its function; first: its id and type are sent. */
 static void call_open(struct chat *s, const struct answer_choice *c, size_t call, bool first,
                       struct str *out)
 {
@@ -188,7 +188,7 @@ static void put_end(struct chat *s, const struct answer_choice *c, struct str *o
     write_key(out, "delta");
     write_open(out, '{');
     write_close(out, '}');
-    if (s->n_told[c->index] < c->n_tokens)
+    if (s->n_sent[c->index] < c->n_tokens)
         put_logprobs(s, c, out);
     write_member(out, "finish_reason", finish(s, c));
     openai_put_finish_details(out, c);
@@ -370,14 +370,14 @@ static void read_modalities(struct json_object *body, struct fault *f)
  * the assistant is continued, any other is answered. */
 static void read_ending(struct chat_request *r, struct json_object *body, struct fault *f)
 {
-    bool ask = false, go_on = false;
+    bool gen_prompt = false, go_on = false;
     const bool silent = !request_get(body, "add_generation_prompt");
-    request_get_bool(body, "add_generation_prompt", &ask, f);
+    request_get_bool(body, "add_generation_prompt", &gen_prompt, f);
     request_get_bool(body, "continue_final_message", &go_on, f);
-    if (ask && go_on)
+    if (gen_prompt && go_on)
         request_fault(f, FAULT_REQUEST, "continue_final_message",
                       "'continue_final_message' and 'add_generation_prompt' cannot both be true");
-    r->no_generation_prompt = !silent && !ask;
+    r->no_generation_prompt = !silent && !gen_prompt;
     r->no_prefill = !silent && !go_on;
 }
 

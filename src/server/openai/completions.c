@@ -11,7 +11,7 @@ struct text {
     struct openai_wish wish;
     const struct answer_info *info;
     struct str head;   /* the members that all chunks share */
-    size_t *n_told;    /* [n_choices] tokens with probabilities */
+    size_t *n_sent;    /* [n_choices] tokens with probabilities */
     size_t *offset;    /* [n_choices] characters of their texts */
     int n_choices;
 };
@@ -37,12 +37,12 @@ static void put_logprobs(struct text *s, const struct answer_choice *c, struct s
 {
     write_key(out, "logprobs");
     if (!s->info->request->logprobs || c->index >= s->n_choices ||
-        s->n_told[c->index] == answer_n_shown(c)) {
+        s->n_sent[c->index] == answer_n_shown(c)) {
         write_null(out);
         return;
     }
-    openai_put_text_logprobs(out, c, s->n_told[c->index], &s->offset[c->index]);
-    s->n_told[c->index] = answer_n_shown(c);
+    openai_put_text_logprobs(out, c, s->n_sent[c->index], &s->offset[c->index]);
+    s->n_sent[c->index] = answer_n_shown(c);
 }
 
 static void text_begin(void *state, const struct answer_info *i, struct str *out)
@@ -53,12 +53,12 @@ static void text_begin(void *state, const struct answer_info *i, struct str *out
     str_clear(&s->head);
     write_open(&s->head, '{');
     openai_put_head(&s->head, i, "cmpl-", "text_completion");
-    if (s->n_told)
+    if (s->n_sent)
         return;
     const size_t n = i->request->n_prompts * (size_t)i->request->o.n;
-    s->n_told = mem_calloc(n, sizeof *s->n_told);
+    s->n_sent = mem_calloc(n, sizeof *s->n_sent);
     s->offset = mem_calloc(n, sizeof *s->offset);
-    s->n_choices = s->n_told && s->offset ? (int)n : 0;
+    s->n_choices = s->n_sent && s->offset ? (int)n : 0;
 }
 
 static void text_progress(void *state, const struct answer_progress *p, struct str *out)
@@ -140,7 +140,7 @@ static void text_free(void *state)
 {
     struct text *s = state;
     str_release(&s->head);
-    mem_free(s->n_told);
+    mem_free(s->n_sent);
     mem_free(s->offset);
     mem_free(s);
 }

@@ -32,7 +32,7 @@ struct reading {
     struct json_object *calls; /* NULL: a function_call */
     size_t first_call, n_open;
     size_t n_results; /* answers to them so far, and ... */
-    uint64_t told;    /* ... those of the first 64 calls that were named */
+    uint64_t named;   /* ... those of the first 64 calls that were named */
     struct str thought; /* scratch: of an assistant's parts */
 };
 
@@ -247,9 +247,9 @@ static size_t call_of_result(struct reading *m, struct json_object *o)
     const size_t k = m->n_results++;
     const size_t n = m->calls ? json_object_array_length(m->calls) : 0;
     for (size_t i = 0; request_is_text(name) && i < n && i < 64; i++) {
-        if ((m->told >> i & 1) || !is_call_of(json_object_array_get_idx(m->calls, i), name))
+        if ((m->named >> i & 1) || !is_call_of(json_object_array_get_idx(m->calls, i), name))
             continue;
-        m->told |= UINT64_C(1) << i;
+        m->named |= UINT64_C(1) << i;
         return i;
     }
     return k;
@@ -342,7 +342,7 @@ static void open_calls(struct reading *m, struct json_object *calls, size_t n)
     m->first_call = m->n_calls;
     m->n_open = n;
     m->n_results = 0;
-    m->told = 0;
+    m->named = 0;
     write_key(m->out, "tool_calls");
     write_open(m->out, '[');
 }
@@ -419,7 +419,7 @@ static void put_assistant(struct reading *m, struct json_object *o)
         m->n_open = 0;
 }
 
-/* What nobody called for is text of the user: templates show results behind their calls alone. */
+/* What nobody called for is text of the user: templates show results after their calls alone. */
 static void put_tool(struct reading *m, struct json_object *o)
 {
     const bool open = m->n_open > 0;

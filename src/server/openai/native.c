@@ -89,7 +89,7 @@ static void put_bias(struct str *out, int32_t token, float bias)
     write_close(out, '}');
 }
 
-/* What was asked for, and the ends of an answer when they are ignored. */
+/* What was requested, and the ends of an answer when they are ignored. */
 static void put_biases(const struct answer_info *info, struct str *out)
 {
     const struct chat_request *r = info->request;
@@ -200,7 +200,7 @@ static struct json_object *follow(struct json_object *o, const char *path)
 }
 
 /* A path that is named twice is one member. */
-static bool is_told(struct json_object *fields, size_t i)
+static bool has_own_writer(struct json_object *fields, size_t i)
 {
     const char *path = json_object_get_string(json_object_array_get_idx(fields, i));
     for (size_t k = 0; k < i; k++)
@@ -209,7 +209,7 @@ static bool is_told(struct json_object *fields, size_t i)
     return false;
 }
 
-/* Replaces the object that begins at `from` by the fields that were asked for. */
+/* Replaces the object that begins at `from` by the fields that were requested. */
 static void pick_fields(const struct native *s, size_t from, struct str *out)
 {
     struct json_object *whole = NULL;
@@ -221,7 +221,7 @@ static void pick_fields(const struct native *s, size_t from, struct str *out)
     for (size_t i = 0; i < json_object_array_length(s->fields); i++) {
         const char *path = json_object_get_string(json_object_array_get_idx(s->fields, i));
         struct json_object *v = follow(whole, path);
-        if (!v || is_told(s->fields, i))
+        if (!v || has_own_writer(s->fields, i))
             continue;
         write_string(&picked, path, strlen(path));
         str_addc(&picked, ':');

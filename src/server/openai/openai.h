@@ -24,7 +24,7 @@ struct streams;
 /* What a body says beside the request; the first member of each kind's state. */
 struct openai_wish {
     bool legacy_functions; /* functions and function_call: before there were tools */
-    bool hide_reasoning;   /* thoughts are not told */
+    bool hide_reasoning;   /* thoughts are not sent */
     /* A stream that can be taken up again; all of it for accepted() alone, NULL: there is none. */
     struct streams *streams;
     const char *user, *conversation;
@@ -101,7 +101,7 @@ void openai_put_text_logprobs(struct str *out, const struct answer_choice *c, si
 const char *openai_finish(const struct answer_choice *c);
 /* A sibling of finish_reason where there is more to say: a stop string, a full context. */
 void openai_put_finish_details(struct str *out, const struct answer_choice *c);
-/* The member prompt_progress, and timings if they were asked for. */
+/* The member prompt_progress, and timings if they were requested. */
 void openai_put_progress(struct str *out, const struct answer_progress *p, bool timings);
 /* The timings of an answer that goes on (timings_per_token). */
 struct openai_timer {

@@ -26,7 +26,7 @@ static bool is_zero(struct json_object *body, const char *name)
 }
 
 /* What zeros and missing fields are to llama-server and not to the library: a window of no tokens
- * has nothing to penalise, a base below 1 is none, and XTC has a threshold unless told
+ * has nothing to penalise, a base below 1 is none, and XTC has a threshold unless set
  * otherwise. */
 static void read_as_llama(struct chat_request *r, struct json_object *body,
                           const struct ingle_sampling *defaults)
@@ -284,7 +284,7 @@ static void ban(struct chat_request *r, const char *text, size_t n, const struct
     ingle_free(ids);
 }
 
-/* Words by their tokens, as vLLM does it: at the start of a line and behind a blank. */
+/* Words by their tokens, as vLLM does it: at the start of a line and after a blank. */
 static void read_bad_words(struct chat_request *r, struct json_object *body,
                            const struct answer_options *o, struct fault *f)
 {

@@ -30,8 +30,8 @@ bool responses_open_compaction(struct json_object *item, struct str *out)
     return thought_open(view_member(item, "encrypted_content"), out);
 }
 
-void responses_ask_compaction(struct responses_reader *d, struct json_object *body,
-                              struct chat_request *r)
+void responses_request_compaction(struct responses_reader *d, struct json_object *body,
+                                  struct chat_request *r)
 {
     static const char *const never[] = {"stream", "background"};
     for (size_t i = 0; i < sizeof never / sizeof *never; i++)

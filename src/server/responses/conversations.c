@@ -2,7 +2,7 @@
 /*
  * conversations - /v1/conversations: lists of items that responses read from and add to.
  *
- * They lie in the store of answers, under ids of their own: bounded like these, in memory, and
+ * They are in the store of answers, under ids of their own: bounded like these, in memory, and
  * the ones that were not changed for the longest time go first.
  */
 #include "server/fields.h"

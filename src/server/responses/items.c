@@ -227,7 +227,7 @@ static int read_limit(const struct http_request *rq, struct fault *f)
     return f->kind ? 0 : rq ? (int)n : MOST;
 }
 
-/* The newest first, unless the oldest are asked for. */
+/* The newest first, unless the oldest are requested. */
 static bool read_descending(const struct http_request *rq, struct fault *f)
 {
     const char *order = rq ? http_request_query(rq, "order") : "asc";
@@ -236,7 +236,7 @@ static bool read_descending(const struct http_request *rq, struct fault *f)
     return !order || strcmp(order, "asc") != 0;
 }
 
-/* The place in the list behind the item of that id; n: there is none. */
+/* The place in the list after the item of that id; n: there is none. */
 static size_t behind(const struct responses_items *items, size_t n, bool descending, const char *id)
 {
     const size_t at = responses_items_find(items, id);

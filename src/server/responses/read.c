@@ -906,7 +906,7 @@ static void read_all(struct json_object *body, const struct answer_options *o,
     read_fields(&d, body, o, r);
     odd_members(body, d.sink, fault);
     if (compact)
-        responses_ask_compaction(&d, body, r);
+        responses_request_compaction(&d, body, r);
     if (!fault->kind && !d.convert.n_messages && !d.convert.has_user && !d.convert.has_assistant &&
         !d.convert.has_system)
         request_fault(fault, FAULT_REQUEST, "input", "'input' is empty");

@@ -91,7 +91,7 @@ void responses_input_tokens(struct serve *v, struct http_exchange *x,
     request_release(&r);
 }
 
-/* What stands between "/responses/" and behind; "" where it can be no id. */
+/* What stands between "/responses/" and after; "" where it can be no id. */
 static void id_of(const struct http_request *rq, const char *behind, char id[RESPONSES_ID])
 {
     const char *at = serve_path(rq) + strlen("/responses/");

@@ -77,9 +77,9 @@ struct responses {
     struct str logprob;  /* elements, of the open message */
     const struct responses_tool *called; /* of the open call; NULL: nobody knows it */
     struct str call_name, call_id;
-    struct str input; /* of the open call of a free-form tool, as far as text tells it */
+    struct str input; /* of the open call of a free-form tool, as far as it is known */
     size_t input_at;  /* what of text was read for it; 0: nothing yet */
-    size_t n_told;    /* of input */
+    size_t n_sent;    /* of input */
 };
 
 struct responses_reader {
@@ -89,7 +89,7 @@ struct responses_reader {
     const struct answer_options *o;
     size_t i; /* the item's number in the input */
     struct convert convert;
-    /* tools that are read are late ones and told here; NULL: they stand in front */
+    /* tools that are read came after the start and are listed here; NULL: they stand in front */
     struct str *shown;
     const struct report_sink *sink;
     struct fault *fault;
@@ -117,8 +117,8 @@ void responses_read_compact(struct json_object *body, const struct answer_option
                             struct responses **out, struct fault *fault);
 void responses_free(struct responses *s);
 /* The end of a body for responses_read_compact(), whose fields are read. */
-void responses_ask_compaction(struct responses_reader *d, struct json_object *body,
-                              struct chat_request *r);
+void responses_request_compaction(struct responses_reader *d, struct json_object *body,
+                                  struct chat_request *r);
 /* Appends what an item of type compaction says; false: it is not ours. */
 bool responses_open_compaction(struct json_object *item, struct str *out);
 void responses_put_usage(struct str *out, const struct answer_result *r);

@@ -35,7 +35,7 @@ struct owner {
     size_t n_pins;                 /* it stays although it has no entries */
 };
 
-/* Sync: the store's lock, but for what is set at the start: owner, id, hash. */
+/* Sync: the store's lock, except for what is set at the start: owner, id, hash. */
 struct entry {
     struct entry *older, *newer; /* of the owner; unused while it is open */
     struct entry *next;          /* of the bucket */

@@ -115,7 +115,7 @@ static void read_function(struct responses_reader *d, struct json_object *tool,
             view_member(f, "description"), parameters);
 }
 
-/* Free text, perhaps of a grammar that only the description can tell. */
+/* Free text, perhaps of a grammar that only the description can give. */
 static void read_custom(struct responses_reader *d, struct json_object *tool,
                         struct view space, const char *where)
 {

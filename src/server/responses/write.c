@@ -164,7 +164,7 @@ static void put_reasoning(const struct responses *s, struct str *out, bool done)
     }
 }
 
-/* A byte behind a backslash as our parsers write it; 0: another one. */
+/* A byte after a backslash as our parsers write it; 0: another one. */
 static char unescaped(char c)
 {
     static const char written[] = "nrt\"\\", meant[] = "\n\r\t\"\\";
@@ -172,8 +172,8 @@ static char unescaped(char c)
     return at ? meant[at - written] : 0;
 }
 
-/* Reads on in {"input": "..., from which the string of a free-form tool is told while it comes.
- * Where it meets what it does not know it stays; the rest is told at the end. */
+/* Reads on in {"input": "..., from which the string of a free-form tool is sent while it comes.
+ * Where it meets what it does not know it stays; the rest is sent at the end. */
 static void read_input(struct responses *s)
 {
     static const char head[] = "{\"input\": \"";
@@ -330,14 +330,14 @@ static void part_begin(struct responses *s, struct str *out, const char *type)
                  s->open == RESPONSES_REASONING && s->summary ? "summary_index" : "content_index");
 }
 
-static void tell_input(struct responses *s, struct view input, struct str *out)
+static void send_input(struct responses *s, struct view input, struct str *out)
 {
-    if (input.n <= s->n_told)
+    if (input.n <= s->n_sent)
         return;
     part_begin(s, out, "response.custom_tool_call_input.delta");
-    write_member_string(out, "delta", input.at + s->n_told, input.n - s->n_told);
+    write_member_string(out, "delta", input.at + s->n_sent, input.n - s->n_sent);
     event_end(out);
-    s->n_told = input.n;
+    s->n_sent = input.n;
 }
 
 static void part_event(struct responses *s, struct str *out, const char *type,
@@ -387,7 +387,7 @@ static void close_part(struct responses *s, struct str *out)
     } else if (called_kind(s) == RESPONSES_CUSTOM) {
         struct json_object *arguments = parse_arguments(s);
         const struct view input = custom_input(s, arguments);
-        tell_input(s, input, out);
+        send_input(s, input, out);
         part_begin(s, out, "response.custom_tool_call_input.done");
         write_member_string(out, "input", input.at, input.n);
         event_end(out);
@@ -615,7 +615,7 @@ static void on_call_begin(void *state, const struct answer_choice *c, size_t cal
     str_clear(&s->call_name);
     str_add(&s->call_name, k->name.at, k->name.n);
     str_clear(&s->input);
-    s->input_at = s->n_told = 0;
+    s->input_at = s->n_sent = 0;
     str_clear(&s->call_id);
     str_adds(&s->call_id, k->id);
     open_item(s, RESPONSES_CALL, out);
@@ -631,7 +631,7 @@ static void on_call_arguments(void *state, const struct answer_choice *c, size_t
     if (called_kind(s) == RESPONSES_CUSTOM)
         read_input(s);
     if (s->stream && called_kind(s) == RESPONSES_CUSTOM)
-        tell_input(s, view_str(&s->input), out);
+        send_input(s, view_str(&s->input), out);
     if (!s->stream || called_kind(s) != RESPONSES_FUNCTION)
         return;
     part_begin(s, out, "response.function_call_arguments.delta");

@@ -10,7 +10,7 @@ struct attend_row {
     const void *at;
     const void *scale;
     int step, scale_step;
-    int n_bytes; /* fp8: elements that are codes; behind them bf16 */
+    int n_bytes; /* fp8: elements that are codes; after them bf16 */
 };
 
 /* What a block works on.  from, to: positions of the part that are seen, counted from base. */

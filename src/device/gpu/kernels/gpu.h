@@ -29,7 +29,7 @@
 #define GPU_BOTH_BEGIN _Pragma("clang force_cuda_host_device begin")
 #define GPU_BOTH_END _Pragma("clang force_cuda_host_device end")
 #define GPU_DEV static __attribute__((device)) inline __attribute__((always_inline))
-/* In global memory: a constant of the language would lie where lanes read one after the other. */
+/* In global memory: a constant of the language would be where lanes read one after the other. */
 #define GPU_TABLE static __attribute__((device))
 
 enum {

@@ -39,7 +39,7 @@ struct product_args {
     const uint8_t *only;        /* [n_stack]: matrices with 0 are left out; NULL: none is */
     const float *scale;         /* [n_stack]: factors of y; NULL: none */
     /* Another one of the same form (gate and up), of the same rows; NULL: none.  Its y begins y2
-     * floats behind y. */
+     * floats after y. */
     const uint8_t *w2;
     const float *scale2;
     int64_t y2;

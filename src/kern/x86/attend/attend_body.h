@@ -193,9 +193,9 @@ static void weigh(struct group *g, int64_t i, struct view v, float *s, float *re
     const int both = EXP_SOME < 2 ? 1 : 2;
     for (int64_t b = b0; b < b1; b++) {
         float *p = s + b * KERN_ATTEND_BLOCK;
-        /* exp(-inf - n) is the 0 that the law asks for where nothing is visible, but for n = -inf,
-         * when what is visible is NaN already.  Beside a NaN a score may be larger than n: the row
-         * is NaN then. */
+        /* exp(-inf - n) is the 0 that the definition requires where nothing is visible, except for
+         * n = -inf, when what is visible is NaN already.  Beside a NaN a score may be larger than
+         * n: the row is NaN then. */
         const struct v16 n = v_set(top[b]);
         struct v16 e[2] = {v_sub(v_load(p), n), v_sub(v_load(p + 16), n)};
         LANES_UNROLL
@@ -228,12 +228,12 @@ static void mix_pairs(const struct group *g, const struct tile *t, int64_t i, in
 }
 
 /* A block that the pairs of a tile do not see alike: together what all of them see, and pair by
- * pair what is before and behind it. */
+ * pair what is before and after it. */
 static void mix_edge(const struct group *g, const struct tile *t, int64_t i, int64_t base,
                      int64_t b, enum kern_kv_codec c, const struct values *v)
 {
     const int64_t end = (b + 1) * KERN_ATTEND_BLOCK;
-    const int64_t from = cut_behind(view_cut(view_of(g, i + t->n - 1, base), b).from);
+    const int64_t from = cut_after(view_cut(view_of(g, i + t->n - 1, base), b).from);
     const int64_t to = cut_before(view_cut(view_of(g, i, base), b).to);
     if (from >= to) {
         mix_pairs(g, t, i, base, b, b * KERN_ATTEND_BLOCK, end, c, v);

@@ -146,7 +146,7 @@ LANES_INLINE void decode_values_on(enum kern_kv_codec c, const uint8_t *block, i
     }
 }
 
-/* Slots [j0, j1) of a block of values to panels, with zeros behind the width. */
+/* Slots [j0, j1) of a block of values to panels, with zeros after the width. */
 static void decode_values(enum kern_kv_codec c, const uint8_t *block, int64_t width, int64_t j0,
                           int64_t j1, float *to)
 {
@@ -162,4 +162,7 @@ static void round_weights(float *s, struct view v)
 
 /* Where a block may be cut between rows. */
 static int64_t cut_before(int64_t slot) { return slot; }
-static int64_t cut_behind(int64_t slot) { return slot; }
+static int64_t cut_after(int64_t slot)
+{
+    return slot;
+}

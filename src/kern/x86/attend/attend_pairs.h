@@ -8,7 +8,7 @@
  *   values   panels of 32 dimensions: [whole/32][64][32] pairs of positions
  */
 
-enum { AHEAD = 2048 }; /* elements that are asked for before they are converted */
+enum { AHEAD = 2048 }; /* elements that are requested before they are converted */
 
 /* Where the pair of positions 2 i and 2 i + 1 of dimension d is. */
 LANES_INLINE int64_t panel_at(int64_t i, int64_t d)
@@ -104,7 +104,7 @@ static void decode_scales(const uint8_t *block, int64_t width, float *to)
     (void)to;
 }
 
-/* Sixteen dimensions from d on of the value at slot j, behind the width zeros. */
+/* Sixteen dimensions from d on of the value at slot j, after the width zeros. */
 LANES_INLINE struct v16 value_of(enum kern_kv_codec c, const uint8_t *block, int64_t width,
                                  int64_t j, int64_t d)
 {
@@ -143,4 +143,7 @@ static void round_weights(float *s, struct view v)
 
 /* A pair of positions is added at once, so a block is cut between pairs. */
 static int64_t cut_before(int64_t slot) { return slot / 2 * 2; }
-static int64_t cut_behind(int64_t slot) { return num_div_up(slot, 2) * 2; }
+static int64_t cut_after(int64_t slot)
+{
+    return num_div_up(slot, 2) * 2;
+}

@@ -86,7 +86,7 @@ static void TILE(score_)(enum kern_kv_codec c, bool decoded, const uint8_t *bloc
         PLAIN_CODEC(c, TILE(score_on_), false, block, width, q, b0, b1, scale, s, next)
 }
 
-/* Vector p behind dimension at of the value at slot j. */
+/* Vector p after dimension at of the value at slot j. */
 LANES_INLINE struct v16 TILE(value_)(enum kern_kv_codec c, bool panels, const struct values *v,
                                      int64_t j, int64_t at, int p)
 {
@@ -101,7 +101,7 @@ LANES_INLINE struct v16 TILE(value_)(enum kern_kv_codec c, bool panels, const st
 
 /* acc[r] takes in n vectors (at most TILE_D) of the values at slots [j0, j1), each times
  * weight[r][slot]; at the start of each block of 32 acc is rescaled.  Meanwhile this pass's share
- * of what is read next comes nearer, but for panels. */
+ * of what is read next comes nearer, except for panels. */
 LANES_INLINE void TILE(mix_on_)(enum kern_kv_codec c, bool panels, int n, const struct values *v,
                                 int64_t at, int64_t j0, int64_t j1, const float *weight,
                                 const float *rescale, float *acc, const struct fold *f)

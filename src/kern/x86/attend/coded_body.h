@@ -187,7 +187,7 @@ static void decode_keys(enum kern_kv_codec c, const uint8_t *block, int64_t widt
     NUMBER_CODEC(c, decode_keys_on, block, width, b0, b1, to)
 }
 
-/* f32 [128][whole], zeros behind the width; slots [j0, j1). */
+/* f32 [128][whole], zeros after the width; slots [j0, j1). */
 LANES_INLINE void decode_rows_on(enum kern_kv_codec c, const uint8_t *block, int64_t width,
                                  int64_t j0, int64_t j1, float *to)
 {

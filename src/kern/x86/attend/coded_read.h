@@ -1,5 +1,5 @@
 /* coded_read - sixteen numbers of a block of keys or values of kern/attend.h that is no integers.
- * A part of coded_body.h and of sparse_body.h, behind coded_sums.h. */
+ * A part of coded_body.h and of sparse_body.h, after coded_sums.h. */
 #include "kern/x86/attend/codec.h"
 
 /* Calls f with the codec as a constant. */

@@ -155,7 +155,7 @@ static void work_init(struct work *w, const struct kern_sparse_task *t, void *sc
         query_init(w, i, num_min(16, w->n_pairs - i));
     for (int64_t i = 0; i < w->n * SPLIT_PAGES; i += 16)
         v_store(w->lost + i, v_zero());
-    /* what is behind narrow values stays so */
+    /* what is after narrow values stays so */
     for (int64_t i = 0; i < SPARSE_ROWS * w->vw && w->vw > a->v_width; i += 16)
         v_store(w->value + i, v_zero());
 }
@@ -269,7 +269,7 @@ LANES_INLINE float raise(float max, struct v16 lo, struct v16 hi, float *c)
 
 /* ---- the first look ---- */
 
-static void look_pair(struct work *w, int64_t i, int64_t n, const float *s)
+static void select_pair(struct work *w, int64_t i, int64_t n, const float *s)
 {
     struct v16 lane = v_load(w->lane + i * 16);
     for (int64_t at = 0; at < n; at += KERN_ATTEND_BLOCK) {
@@ -285,7 +285,7 @@ static void look_pair(struct work *w, int64_t i, int64_t n, const float *s)
     v_store(w->lane + i * 16, lane);
 }
 
-static void look_page(struct work *w, int64_t page)
+static void select_page(struct work *w, int64_t page)
 {
     const int64_t base = page * KERN_PAGE;
     prepare_keys(w, page);
@@ -303,23 +303,23 @@ static void look_page(struct work *w, int64_t page)
         score_page(w, first, n, page, page);
         for (int64_t r = 0; r < some; r++)
             if (kern_sparse_always(w->pos[r], page) && w->pos[r] >= base)
-                look_pair(w, first + r, num_min(KERN_PAGE, w->pos[r] + 1 - base),
-                          w->score + r * KERN_PAGE);
+                select_pair(w, first + r, num_min(KERN_PAGE, w->pos[r] + 1 - base),
+                            w->score + r * KERN_PAGE);
     }
 }
 
 /* M and theta of all pairs. */
-static void look_all(struct work *w)
+static void select_all(struct work *w)
 {
     const int64_t last = (w->a->pos0 + w->a->n_rows - 1) / KERN_PAGE;
     for (int64_t i = 0; i < w->n; i++) {
         w->first[i] = -INFINITY;
         v_store(w->lane + i * 16, v_zero());
     }
-    look_page(w, 0);
+    select_page(w, 0);
     for (int64_t page = num_max(1, w->a->pos0 / KERN_PAGE - KERN_SPARSE_PAGES + 1); page <= last;
          page++)
-        look_page(w, page);
+        select_page(w, page);
     for (int64_t i = 0; i < w->n_pairs; i++)
         w->theta[i] = kern_sparse_threshold(w->t->eps, w->first[i],
                                          v_fold_sum(v_load(w->lane + i * 16)), pos_of(w, i) + 1);
@@ -414,7 +414,7 @@ static int want_value(struct work *w, int64_t at, int64_t slot)
 }
 
 /* acc [vw] takes in by times a row of panels. */
-static void add_alone(const struct work *w, float by, int row, float *acc)
+static void add_single(const struct work *w, float by, int row, float *acc)
 {
     for (int64_t d = 0; d < w->vw; d += 16)
         v_store(acc + d, v_fma(v_set(by), v_load(w->value + panel_at(SPARSE_ROWS, row, d)),
@@ -422,7 +422,7 @@ static void add_alone(const struct work *w, float by, int row, float *acc)
 }
 
 /* A block of which the tile's pairs go alone; i: the first of them in its group. */
-static void mix_alone(struct work *w, int64_t i, int64_t n, int64_t at, int64_t b)
+static void mix_single(struct work *w, int64_t i, int64_t n, int64_t at, int64_t b)
 {
     float *acc = w->acc + i * w->vw;
     for (int64_t r = i; r < i + n; r++, acc += w->vw) {
@@ -431,7 +431,7 @@ static void mix_alone(struct work *w, int64_t i, int64_t n, int64_t at, int64_t 
             v_store(acc + d, v_mul(v_load(acc + d), by));
         for (uint32_t left = w->keep[r][b]; left; left &= left - 1) {
             const int64_t slot = b * KERN_ATTEND_BLOCK + __builtin_ctz(left);
-            add_alone(w, w->score[r * KERN_PAGE + slot], want_value(w, at, slot), acc);
+            add_single(w, w->score[r * KERN_PAGE + slot], want_value(w, at, slot), acc);
         }
     }
 }
@@ -474,7 +474,7 @@ static void list_page(struct work *w, int64_t i, int64_t n, int64_t page)
             continue;
         if (!w->clean[at] || (b + 1) * KERN_ATTEND_BLOCK > end) {
             mix(w, i / TILE_R, 1);
-            mix_alone(w, i, n, at, b);
+            mix_single(w, i, n, at, b);
             continue;
         }
         if (rescale || !m->n_parts) {
@@ -512,7 +512,7 @@ static void list_means(struct work *w, int64_t first, int64_t i, int64_t n, int6
         mix(w, i / TILE_R, 1);
         for (int64_t r = 0; r < n; r++)
             if (lost[r * SPLIT_PAGES + at] != 0.0f)
-                add_alone(w, lost[r * SPLIT_PAGES + at], (int)at, w->acc + (i + r) * w->vw);
+                add_single(w, lost[r * SPLIT_PAGES + at], (int)at, w->acc + (i + r) * w->vw);
     }
     for (int64_t r = 0; r < n; r++) {
         float x = 0.0f;
@@ -618,7 +618,7 @@ static void weigh(struct work *w, int64_t i, int64_t r, int64_t page)
     v_store(w->lane + i * 16, lane);
 }
 
-/* Pairs [first, first + n) of a group against a page; next is that behind it. */
+/* Pairs [first, first + n) of a group against a page; next is that after it. */
 static void do_page(struct work *w, int64_t first, int64_t n, int64_t page, int64_t next)
 {
     const int64_t base = page * KERN_PAGE;
@@ -738,7 +738,7 @@ static void rows(const struct kern_sparse_task *t, void *scratch)
     struct work w;
     work_init(&w, t, scratch);
     clear(&w);
-    look_all(&w);
+    select_all(&w);
     for (int64_t s = 0; s <= (w.a->pos0 + w.a->n_rows - 1) / KERN_SPLIT; s++) {
         const int64_t n_pages = prepare(&w, s);
         for (int64_t first = 0, n; first < w.n; first += n) {
@@ -761,11 +761,11 @@ static int64_t place_of(const struct kern_attend *a, int64_t i)
     return i % a->n_rows * a->n_heads + i / a->n_rows;
 }
 
-static void look(const struct kern_sparse_task *t, float *first, void *scratch)
+static void select(const struct kern_sparse_task *t, float *first, void *scratch)
 {
     struct work w;
     work_init(&w, t, scratch);
-    look_all(&w);
+    select_all(&w);
     for (int64_t i = 0; i < w.n_pairs; i++) {
         float *to = first + 2 * place_of(w.a, i);
         to[0] = w.first[i];
@@ -823,4 +823,4 @@ static void merge(const struct kern_sparse_task *t, int64_t n_splits, const floa
 }
 
 const struct kern_sparse_table SPARSE_SET(kern_sparse) = {
-    .rows = rows, .look = look, .split = split, .merge = merge};
+    .rows = rows, .select = select, .split = split, .merge = merge};

@@ -2,9 +2,9 @@
  * sparse_dots - whole products of a tile of queries and DOTS keys, for the widths of registers.  A
  * part of sparse_body.h.
  *
- * Codes of a query stand in units: [width/unit][TILE_R][unit].  The barrier behind each product
+ * Codes of a query stand in units: [width/unit][TILE_R][unit].  The barrier after each product
  * keeps gcc from moving the sums of a tile to memory, which halves the speed.  Keys come from a
- * farther cache: what the next steps need is asked for.
+ * farther cache: what the next steps need is requested.
  */
 
 #if defined(FEW_TILES)

@@ -49,7 +49,7 @@ LANES_INLINE void take(int n_heads, int n_tiles, const float *keys, int64_t widt
 
 /* Pages are apart, and what a page holds of one layer is too short for the processor to
  * read on by itself: sixteen keys ahead for sixteen that are scored.  Into the second cache;
- * what is asked for in the first one waits (Zen 4, keys of 128 bytes in 400 MB: 30 ns a key
+ * what is requested in the first one waits (Zen 4, keys of 128 bytes in 400 MB: 30 ns a key
  * alone, 26 into the first, 12 into the second; 10 in cache). */
 LANES_INLINE void fetch_next(const struct kern_scores *s, int64_t j)
 {

@@ -9,10 +9,10 @@
 #include <immintrin.h>
 
 /* Compilers must not reorder sums: they would keep all products alive and spill; nor move
- * them from between the lines that are asked for. */
+ * them from between the lines that are requested. */
 static ATTR_INLINE __m256i kept(__m256i v)
 {
-#if ASKS
+#if QUADS_PREFETCH
     __asm__ volatile("" : "+x"(v));
 #else
     __asm__("" : "+x"(v));
@@ -20,27 +20,27 @@ static ATTR_INLINE __m256i kept(__m256i v)
     return v;
 }
 
-#if ASKS
+#if QUADS_PREFETCH
 /* As in vnni512.h, which suits Intel's processors.  Prefetches and dots keep their places in the
  * text, or compilers gather what they may move. */
-static ATTR_INLINE void ask_ahead(const uint8_t *at)
+static ATTR_INLINE void prefetch_ahead(const uint8_t *at)
 {
     __asm__ volatile("prefetcht1 %0\n\tprefetcht0 %1" : : "m"(at[6144]), "m"(at[3072]));
 }
-/* Quad j asks for line j of the codes, group i for one of what is behind them. */
-static ATTR_INLINE void ask(const struct kern_code *code, const uint8_t *group, int j)
+/* Quad j asks for line j of the codes, group i for one of what is after them. */
+static ATTR_INLINE void prefetch(const struct kern_code *code, const uint8_t *group, int j)
 {
     if (j < code->bits && code != &stored_code)
-        ask_ahead(group + 64 * j);
+        prefetch_ahead(group + 64 * j);
 }
 static ATTR_INLINE void fetch(const struct kern_code *code, const uint8_t *chunk, int i, int rows)
 {
     (void)rows;
     if (code->bits * code->n_group + i < code_lines(code))
-        ask_ahead(chunk + 64 * (code->bits * code->n_group + i));
+        prefetch_ahead(chunk + 64 * (code->bits * code->n_group + i));
 }
 #else
-static ATTR_INLINE void ask(const struct kern_code *code, const uint8_t *group, int j)
+static ATTR_INLINE void prefetch(const struct kern_code *code, const uint8_t *group, int j)
 {
     (void)code;
     (void)group;

@@ -90,15 +90,15 @@ static ATTR_INLINE __m512i twice_plus_one(__m512i nibble)
 /* Group h of a super-block, g of its chunk, whose lines are at `at`, is added to t: points of four
  * coordinates, ... */
 static ATTR_INLINE void group_3(const int rows, uint32_t id, const struct values *k,
-                                const uint8_t *at, const uint8_t *behind, int g,
+                                const uint8_t *at, const uint8_t *after, int g,
                                 const uint8_t *const *x, int64_t b, int h, __m512i *t)
 {
     const bool is_xxs = id == KERN_CODE_IQ3_XXS;
     const __m512i words = line(at + 128);
-    const __m512i high = is_xxs ? words : bytes_of_rows(behind + 16 * g);
+    const __m512i high = is_xxs ? words : bytes_of_rows(after + 16 * g);
     const __m512i sub =
         is_xxs ? sub_scales(words)
-               : twice_plus_one(_mm512_srl_epi32(bytes_of_rows(behind + 256 + g / 2 * 16),
+               : twice_plus_one(_mm512_srl_epi32(bytes_of_rows(after + 256 + g / 2 * 16),
                                                  _mm_cvtsi32_si128(h % 2 * 4)));
     const __m512i sign = is_xxs ? signs(words) : words;
     __m512i a[FEW];
@@ -122,12 +122,12 @@ static ATTR_INLINE void group_3(const int rows, uint32_t id, const struct values
 }
 /* ... of eight: first4 and last4 are codes of the first and of the last four of all points. */
 static ATTR_INLINE void group_2(const int rows, uint32_t id, const struct values *k,
-                                const uint8_t *at, const uint8_t *behind, int g,
+                                const uint8_t *at, const uint8_t *after, int g,
                                 const uint8_t *const *x, int64_t b, int h, __m512i *t)
 {
     const bool is_xs = id == KERN_CODE_IQ2_XS;
-    const __m512i number = line(at), next = line(at + 64), high = bytes_of_rows(behind + 16 * g),
-                  subs = is_xs ? high : bytes_of_rows(behind + 256 + 16 * g);
+    const __m512i number = line(at), next = line(at + 64), high = bytes_of_rows(after + 16 * g),
+                  subs = is_xs ? high : bytes_of_rows(after + 256 + 16 * g);
     const __mmask64 bit7 = _mm512_movepi8_mask(number);
     const __mmask64 bit8 =
         is_xs ? _mm512_test_epi8_mask(next, _mm512_set1_epi8(1)) : bits(high, bit_steps(0, 2));
@@ -156,7 +156,7 @@ static ATTR_INLINE void tile(const int rows, const struct code_points *code, con
     for (int c = 0; c < rows; c++)
         y[c] = _mm512_setzero_ps();
     for (int64_t b = 0; b < n; b++) {
-        const uint8_t *block = chunk + b / 2 * code->chunk_bytes, *behind = block + code->behind;
+        const uint8_t *block = chunk + b / 2 * code->chunk_bytes, *after = block + code->after;
         const __m512 d = scales(block + code->chunk_bytes - 64 + b % 2 * 32, code->factor);
         __m512i t[FEW];
 #pragma GCC unroll 8
@@ -166,12 +166,12 @@ static ATTR_INLINE void tile(const int rows, const struct code_points *code, con
             const int g = (int)(b % 2) * 8 + h;
             const uint8_t *at = block + code->group_bytes * g;
             fetch(at, code->group_bytes);
-            if (64 * (g + 1) < code->chunk_bytes - code->behind)
-                _mm_prefetch((const char *)behind + code->chunk_bytes + 64 * g, _MM_HINT_T0);
+            if (64 * (g + 1) < code->chunk_bytes - code->after)
+                _mm_prefetch((const char *)after + code->chunk_bytes + 64 * g, _MM_HINT_T0);
             if (code->id == KERN_CODE_IQ3_XXS || code->id == KERN_CODE_IQ3_S)
-                group_3(rows, code->id, &k, at, behind, g, x, b, h, t);
+                group_3(rows, code->id, &k, at, after, g, x, b, h, t);
             else
-                group_2(rows, code->id, &k, at, behind, g, x, b, h, t);
+                group_2(rows, code->id, &k, at, after, g, x, b, h, t);
         }
         finish(rows, t, d, x, b, y);
     }

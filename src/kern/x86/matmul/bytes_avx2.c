@@ -33,7 +33,7 @@ static ATTR_INLINE __m256 whole(__m256i words)
 /* A group, both halves of which may have scales of their own, the second one m. */
 static ATTR_INLINE void group32(const int rows, const struct kern_code *code,
                                 const struct spread32 *w, const struct kern_act32 *const *x,
-                                const uint8_t **ask, size_t step, float *y)
+                                const uint8_t **prefetch, size_t step, float *y)
 {
     const bool is_half = code->scales == KERN_SCALES_E2;
     __m256i lo[SPREAD_ROWS], hi[SPREAD_ROWS];
@@ -46,7 +46,7 @@ static ATTR_INLINE void group32(const int rows, const struct kern_code *code,
             if (half == 0 || is_half)
                 lo[c] = hi[c] = start32(code, half, x[c]);
         }
-        spread_quads(rows, false, w->w + 4 * half, q, ask, step, lo, hi);
+        spread_quads(rows, false, w->w + 4 * half, q, prefetch, step, lo, hi);
         if (half == 0 && !is_half)
             continue;
         const float *const at = half && is_half ? w->m : w->d;
@@ -67,7 +67,7 @@ static ATTR_INLINE void group32(const int rows, const struct kern_code *code,
 static ATTR_INLINE void tile32(const int rows, const struct kern_code *code,
                                const struct spread_call *v)
 {
-    const uint8_t *ask = v->ask;
+    const uint8_t *prefetch = v->prefetch;
     for (int p = 0; p < 2; p++) {
         const struct spread32 *w = p ? v->w1 : v->w0;
         float *const y = v->y + KERN_PANEL * p;
@@ -80,7 +80,7 @@ static ATTR_INLINE void tile32(const int rows, const struct kern_code *code,
         for (int64_t g = 0; g < v->n; g++, w++) {
             if (p)
                 spread_next(rows, v, g);
-            group32(rows, code, w, x, &ask, v->step, y);
+            group32(rows, code, w, x, &prefetch, v->step, y);
 #pragma GCC unroll 8
             for (int c = 0; c < rows; c++)
                 x[c]++;
@@ -103,7 +103,7 @@ static ATTR_INLINE __m256i start16(const struct kern_code *code, const struct ke
 /* t += a group, with sub-scales for 32 or for 16; 16 codes of 5 bits fill a lane. */
 static ATTR_INLINE void group256(const int rows, const struct kern_code *code,
                                  const struct spread256 *w, int h,
-                                 const struct kern_act256 *const *x, const uint8_t **ask,
+                                 const struct kern_act256 *const *x, const uint8_t **prefetch,
                                  size_t step, __m256i (*t)[2])
 {
     const bool is_half = code_subs(code) == 2 || code->bits == 5;
@@ -117,7 +117,7 @@ static ATTR_INLINE void group256(const int rows, const struct kern_code *code,
             if (half == 0 || is_half)
                 lo[c] = hi[c] = start16(code, x[c], 2 * h + half);
         }
-        spread_quads(rows, false, w->w + 8 * h + 4 * half, q, ask, step, lo, hi);
+        spread_quads(rows, false, w->w + 8 * h + 4 * half, q, prefetch, step, lo, hi);
         if (half == 0 && !is_half)
             continue;
         const uint8_t *const at =
@@ -159,7 +159,7 @@ static ATTR_INLINE void less_mins(const int rows, const struct kern_code *code,
 }
 static ATTR_INLINE void block256(const int rows, const struct kern_code *code,
                                  const struct spread_call *v, int64_t b, int p,
-                                 const struct kern_act256 *const *x, const uint8_t **ask)
+                                 const struct kern_act256 *const *x, const uint8_t **prefetch)
 {
     const struct spread256 *const w = (const struct spread256 *)(p ? v->w1 : v->w0) + b;
     float *const y = v->y + KERN_PANEL * p;
@@ -172,7 +172,7 @@ static ATTR_INLINE void block256(const int rows, const struct kern_code *code,
     for (int h = 0; h < 8; h++) {
         if (p && h < 6)
             spread_next(rows, v, 6 * b + h);
-        group256(rows, code, w, h, x, ask, v->step, t);
+        group256(rows, code, w, h, x, prefetch, v->step, t);
     }
     const __m256 d[2] = {_mm256_load_ps(w->d), _mm256_load_ps(w->d + 8)};
 #pragma GCC unroll 8
@@ -185,14 +185,14 @@ static ATTR_INLINE void block256(const int rows, const struct kern_code *code,
 static ATTR_INLINE void tile256(const int rows, const struct kern_code *code,
                                 const struct spread_call *v)
 {
-    const uint8_t *ask = v->ask;
+    const uint8_t *prefetch = v->prefetch;
     for (int64_t b = 0; b < v->n; b++) {
         const struct kern_act256 *x[SPREAD_ROWS];
 #pragma GCC unroll 8
         for (int c = 0; c < rows; c++)
             x[c] = (const struct kern_act256 *)(const void *)v->x[c] + b;
         for (int p = 0; p < 2; p++)
-            block256(rows, code, v, b, p, x, &ask);
+            block256(rows, code, v, b, p, x, &prefetch);
     }
     spread_end(v, rows);
 }

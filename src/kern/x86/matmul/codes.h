@@ -15,13 +15,13 @@ static const struct kern_code stored_code = {.bits = 8, .bias = STORED_BIAS, .n_
                                              .chunk_bytes = STORED_BYTES};
 static_assert(STORED_SUB == KERN_SCALES_AT(8, 8) && STORED_D == STORED_SUB + 256, "as in a chunk");
 
-/* Points: bytes of the lines of a group, and what is behind those of all. */
+/* Points: bytes of the lines of a group, and what is after those of all. */
 struct code_points {
     uint32_t id;
-    int group_bytes, behind, chunk_bytes;
+    int group_bytes, after, chunk_bytes;
     float factor;
 };
-#define X(id, factor, n_lines, n_behind)                                                           \
+#define X(id, factor, n_lines, n_after)                                                            \
     static ATTR_UNUSED const struct code_points points_##id = {                                    \
         KERN_CODE_##id, KERN_GROUP_##id, KERN_BEHIND_##id, KERN_CHUNK_##id, factor};
 KERN_POINT_LIST(X)

@@ -12,7 +12,7 @@
  *
  * Included by two files: NAME(x) is the kernel's name, AHEAD is 1 where quads ask for lines.
  */
-#define ASKS AHEAD
+#define QUADS_PREFETCH AHEAD
 #include "kern/x86/matmul/ask256.h"
 #include "kern/x86/matmul/quads256.h"
 
@@ -44,7 +44,7 @@ static ATTR_INLINE void dots(const int rows, const struct kern_code *code, __m25
     __m256i line[2];
 #pragma GCC unroll 8
     for (int j = first; j < first + n; j++) {
-        ask(code, group, j);
+        prefetch(code, group, j);
         if (is_2 && j % 4 == 0)
             read_lines(group, j, line);
         const __m256i w0 = is_2 ? masked(line[0], 2 * (j % 4), 0, 3)
@@ -91,7 +91,7 @@ static ATTR_INLINE void wide_dots(const int rows, const struct kern_code *code, 
 {
 #pragma GCC unroll 8
     for (int j = 0; j < 8; j++) {
-        ask(code, group, j);
+        prefetch(code, group, j);
         signed_dots(rows, value(code, table, group, j), q, j, factor0, lo);
         signed_dots(rows, value(code, table, group + 32, j), q, j, factor1, hi);
     }
@@ -221,7 +221,7 @@ static ATTR_INLINE void add256(const int rows, const struct kern_code *code, __m
 }
 
 /* Tiles of 5 and 6 rows both files have from the one that does not ask.  Blocks from scratch are
- * not asked for. */
+ * not requested. */
 #define WIDE_NAME(name) kern_tile256_##name
 #if AHEAD
 #define WIDE_TILE(function, ...) drive_tile_fn function;

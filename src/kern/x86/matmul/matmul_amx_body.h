@@ -205,7 +205,7 @@ static_assert(offsetof(struct kern_act32, sum) ==
 
 /* Where in k a chunk is: within a slice, or at the start of one.  Most are within: their code has
  * no other case. */
-enum start { WITHIN, FIRST_SLICE, SECOND_SLICE, LATER_SLICE };
+enum start { WITHIN, FIRST_SLICE, SECOND_SLICE, NEXT_SLICE };
 /* A chunk of a panel and a strip whose tiles are there. */
 struct chunk {
     const float *dots;       /* [CHUNK][ROWS][16]; NULL: nothing */
@@ -245,7 +245,7 @@ static ATTR_INLINE void scale_row(const float *dots, const __m512 *d, const stru
     if (start != FIRST_SLICE)
         y = _mm512_load_ps(sum);
     if (start > FIRST_SLICE) {
-        if (start == LATER_SLICE)
+        if (start == NEXT_SLICE)
             y = _mm512_add_ps(_mm512_load_ps(total), y);
         _mm512_store_ps(total, y);
         y = _mm512_setzero_ps();
@@ -255,26 +255,30 @@ static ATTR_INLINE void scale_row(const float *dots, const __m512 *d, const stru
 }
 /* A line into the first cache, asked for here: gathered at one place, such requests wait for each
  * other. */
-static ATTR_INLINE void ask(const uint8_t *at) { __asm__ volatile("prefetcht0 %0" : : "m"(*at)); }
+static ATTR_INLINE void prefetch(const uint8_t *at)
+{
+    __asm__ volatile("prefetcht0 %0" : : "m"(*at));
+}
 /* So many lines into the second cache. */
-static ATTR_INLINE void ask_lines(const uint8_t *at, int64_t n)
+static ATTR_INLINE void prefetch_lines(const uint8_t *at, int64_t n)
 {
     for (int64_t i = 0; i < n; i++)
         __asm__ volatile("prefetcht1 %0" : : "m"(at[64 * i]));
 }
-/* Rows r .. r + 4, of `end` that there are.  next: a line is asked for with each row, or NULL. */
+/* Rows r .. r + 4, of `end` that there are.  next: a line is requested with each row, or NULL. */
 static ATTR_INLINE void scale_four(const struct chunk *c, int64_t r, int64_t end, enum start start,
                                    const uint8_t *next, bool has_min)
 {
     const struct factors *f = c->f;
     const __m512 d[CHUNK] = {_mm512_load_ps(f[0].d), _mm512_load_ps(f[1].d), _mm512_load_ps(f[2].d),
                              _mm512_load_ps(f[3].d)};
-#define ROW(i)                                                                                  \
-    if (next)                                                                                   \
-        ask(next + 64 * (r + (i)));                                                             \
-    if (r + (i) < end)                                                                          \
-        scale_row(c->dots + (r + (i)) * KERN_PANEL, d, f, c->x->factor[r + (i)],                \
-                  c->y + (r + (i)) * KERN_PANEL, c->total + (r + (i)) * KERN_PANEL, start, has_min);
+#define ROW(i)                                                                                     \
+    if (next)                                                                                      \
+        prefetch(next + 64 * (r + (i)));                                                           \
+    if (r + (i) < end)                                                                             \
+        scale_row(c->dots + (r + (i)) * KERN_PANEL, d, f, c->x->factor[r + (i)],                   \
+                  c->y + (r + (i)) * KERN_PANEL, c->total + (r + (i)) * KERN_PANEL, start,         \
+                  has_min);
     ROW(0) ROW(1) ROW(2) ROW(3)
 }
 
@@ -302,19 +306,19 @@ struct place {
  * band.
  *
  * Tiles 0, 1: sums; 2, 3: weights; 4 to 7: activations.  rows: of a tile, or 0 for nothing before;
- * start: of what was before; next: what to ask for; now: what is multiplied, but for its dots.
+ * start: of what was before; next: what to ask for; now: what is multiplied, except for its dots.
  */
 enum { PART = sizeof(struct rows) / KERN_BAND }; /* 18 lines */
-#define STEP(i, sum, last, a, b)                                   \
-    TILE_ZERO(&w->t, sum);                                         \
-    TILE_LOAD_AT(&w->t, b, v, (i) * TILE_BYTES, 64);               \
-    if (rows)                                                      \
-        scale_four(&c, 4 * (i), rows, start, next, has_min);       \
-    if ((i) < 2)                                                   \
-        ask(next + 64 * (ROWS + (i)));                             \
-    TILE_DOT_BF16(&w->t, sum, a, b);                               \
-    if ((i) > 0)                                                   \
-        TILE_STORE_AT(&w->t, last, dots, ((i) - 1) * TILE_BYTES, 64);
+#define STEP(i, sum, last, a, b)                                                                   \
+    TILE_ZERO(&w->t, sum);                                                                         \
+    TILE_LOAD_AT(&w->t, b, v, (i)*TILE_BYTES, 64);                                                 \
+    if (rows)                                                                                      \
+        scale_four(&c, 4 * (i), rows, start, next, has_min);                                       \
+    if ((i) < 2)                                                                                   \
+        prefetch(next + 64 * (ROWS + (i)));                                                        \
+    TILE_DOT_BF16(&w->t, sum, a, b);                                                               \
+    if ((i) > 0)                                                                                   \
+        TILE_STORE_AT(&w->t, last, dots, ((i)-1) * TILE_BYTES, 64);
 static ATTR_INLINE void multiply(struct work *w, const struct codes *v, const struct chunk *now,
                                  int64_t rows, enum start start, const uint8_t *next, bool has_min)
 {
@@ -329,7 +333,7 @@ static ATTR_INLINE void multiply(struct work *w, const struct codes *v, const st
     w->before.dots = dots;
 }
 
-/* What is not a whole tile behind a whole tile, all codes together. */
+/* What is not a whole tile after a whole tile, all codes together. */
 static ATTR_NOINLINE void multiply_other(struct work *w, const struct codes *v,
                                          const struct chunk *now, const uint8_t *next, bool has_min)
 {
@@ -372,7 +376,7 @@ static bool advance(const struct kern_matmul *m, struct place *at, int64_t p0, i
 }
 
 /* What will be read after a chunk: weights, and some bytes of the activations of the chunk
- * behind. */
+ * after. */
 struct soon {
     const struct place *next;
     const uint8_t *x;
@@ -381,7 +385,7 @@ struct soon {
 
 /* The chunk `at`, as number i of them, times the rows of strips from x0 on, onto the sums of its
  * band.  What the chunk lacks of CHUNK groups adds zero.  With each strip a part of what comes soon
- * is asked for: together such requests would be waited for. */
+ * is requested: together such requests would be waited for. */
 static ATTR_INLINE void run_chunk(const struct kern_matmul *m, struct work *w,
                                   const struct place *at, const struct soon *soon, int64_t i,
                                   const struct rows *x0, int64_t n_strips, int64_t band,
@@ -390,7 +394,7 @@ static ATTR_INLINE void run_chunk(const struct kern_matmul *m, struct work *w,
     const enum start start = at->g % GROUPS    ? WITHIN
                              : at->g == 0      ? FIRST_SLICE
                              : at->g == GROUPS ? SECOND_SLICE
-                                               : LATER_SLICE;
+                                               : NEXT_SLICE;
     const int64_t group = (int64_t)(m->w->stretch_bytes / GROUPS),
                   ahead = soon->next->g % GROUPS * group;
     const int64_t x_lines = num_div_up(soon->x_bytes, 64 * n_strips),
@@ -408,11 +412,11 @@ static ATTR_INLINE void run_chunk(const struct kern_matmul *m, struct work *w,
         TILE_LOAD_AT(&w->t, 5, x, TILE_BYTES, 64);
         TILE_LOAD_AT(&w->t, 6, x, 2 * TILE_BYTES, 64);
         TILE_LOAD_AT(&w->t, 7, x, 3 * TILE_BYTES, 64);
-        ask_lines(soon->x + 64 * x_lines * s, x_lines);
+        prefetch_lines(soon->x + 64 * x_lines * s, x_lines);
         for (int64_t j = 0; j < at->n_panels; j++) {
             const uint8_t *next = (const uint8_t *)(x + 1) + PART * j;
             const struct chunk now = {NULL, f[j], x, w->y[band][s][j], w->total[band][s][j], start};
-            ask_lines(soon->next->stretch[j] + ahead + 64 * w_lines * s, w_lines);
+            prefetch_lines(soon->next->stretch[j] + ahead + 64 * w_lines * s, w_lines);
             if (LIKELY(w->n_rows == ROWS && w->before.dots && w->before.start == WITHIN))
                 multiply(w, w->w[j], &now, ROWS, WITHIN, next, has_min);
             else

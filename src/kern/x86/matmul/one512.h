@@ -3,12 +3,12 @@
  *
  * One row is bounded by memory, and how fast that comes depends on the order of the loads: the
  * processor reads ahead of one stream that ascends, and falls behind one that jumps to the scales
- * behind a chunk and back, or reads lines a second time (Zen 4, two cores: two thirds of what it
- * can read, and four fifths in order; where that is too little, ask_ahead()).  So a chunk is read
- * once, from end to end: dots of all its groups first, then the scales.  High nibbles count as 16
- * times their value until a group is through, which saves a shift a line.
+ * after a chunk and back, or reads lines a second time (Zen 4, two cores: two thirds of what it
+ * can read, and four fifths in order; where that is too little, prefetch_ahead()).  So a chunk is
+ * read once, from end to end: dots of all its groups first, then the scales.  High nibbles count as
+ * 16 times their value until a group is through, which saves a shift a line.
  *
- * A body: vnni512.h includes it behind the loads and look-ups that it uses.
+ * A body: vnni512.h includes it after the loads and look-ups that it uses.
  */
 struct one_bytes { uint8_t b[64]; };
 /* A line, in its turn: compilers move loads. */
@@ -16,7 +16,7 @@ static ATTR_INLINE __m512i one_line(const uint8_t *at)
 {
     __m512i v;
 #if AHEAD
-    ask_ahead(at);
+    prefetch_ahead(at);
 #endif
     __asm__ volatile("vmovdqu64 %1, %0"
                      : "=v"(v)

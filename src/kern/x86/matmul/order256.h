@@ -73,17 +73,17 @@ static ATTR_INLINE __m256i spread_dot(const bool has_vnni, __m256i sum, __m256i 
     return sum;
 }
 /* Four quads times q[c] of row c: to lo of rows 0 to 7 of the panel, to hi of 8 to 15.  Lines to
- * come are asked for in every second quad, because each takes two turns. */
-static ATTR_INLINE void spread_quads(const int rows, const bool has_vnni,
-                                     const uint8_t (*line)[64], const int8_t *const *q,
-                                     const uint8_t **ask, size_t step, __m256i *lo, __m256i *hi)
+ * come are requested in every second quad, because each takes two turns. */
+static ATTR_INLINE void spread_quads(const int rows, const bool has_vnni, const uint8_t (*line)[64],
+                                     const int8_t *const *q, const uint8_t **prefetch, size_t step,
+                                     __m256i *lo, __m256i *hi)
 {
 #pragma GCC unroll 4
     for (int j = 0; j < 4; j++) {
         const __m256i w0 = spread_load(line[j]), w1 = spread_load(line[j] + 32);
         if (j % 2 == 0) {
-            spread_ask(*ask);
-            *ask += step;
+            spread_prefetch(*prefetch);
+            *prefetch += step;
         }
 #pragma GCC unroll 8
         for (int c = 0; c < rows; c++) {

@@ -4,7 +4,7 @@
  * inlined for a number of rows and a code; sums of row c are element c of arrays lo (rows 0..7 of
  * the panel) and hi, which gcc keeps in registers.
  *
- * A body: madd256.h and vnni256.h include it behind what they define: NAME(x), the kernel's name,
+ * A body: madd256.h and vnni256.h include it after what they define: NAME(x), the kernel's name,
  * and how a group is multiplied:
  *   listed()   what is added to values of a table;
  *   sums32()   the dots of a whole group or, if both have scales, of a half, ...

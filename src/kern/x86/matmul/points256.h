@@ -113,7 +113,7 @@ static ATTR_INLINE void tile(const int rows, const struct code_points *code, con
             for (int h = 0; h < 8; h++) {
                 const struct group g = group_at(code, chunk, (int)(b % 2) * 8 + h);
                 if (i == 0)
-                    group_ask(code, g);
+                    group_prefetch(code, g);
                 add_group(rows, code->id, g, i, h, plus, &k, x, b, &sums);
             }
             const __m256 d = _mm256_mul_ps(_mm256_cvtph_ps(load128(half_d + 16 * i)),

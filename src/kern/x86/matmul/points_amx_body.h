@@ -72,16 +72,16 @@ static ATTR_INLINE void expand_points(const struct code_points *code, struct blo
     const uint8_t (*const table)[64] = n == 2                          ? table_2
                                        : code->id == KERN_CODE_IQ3_XXS ? table_3
                                                                        : table_odd;
-    const uint8_t *behind = from.chunk + code->behind;
+    const uint8_t *after = from.chunk + code->after;
     const struct tables k = point_tables(code);
     for (int h = 0; h < 8; h++) {
         const int g = 8 * from.part + h;
         if (ahead.chunk)
             fetch(ahead.chunk + 8 * ahead.part * code->group_bytes, h, 8 * code->group_bytes / 64);
         if (ahead.chunk && ahead.part == 0)
-            fetch(ahead.chunk + code->behind, h, (code->chunk_bytes - code->behind) / 64);
+            fetch(ahead.chunk + code->after, h, (code->chunk_bytes - code->after) / 64);
         const struct point_group q =
-            point_group(code, &k, from.chunk + code->group_bytes * g, behind, g);
+            point_group(code, &k, from.chunk + code->group_bytes * g, after, g);
         const struct subs first = subs_of(n, q.subs, q.sub_at),
                           last = has_two_subs(code) ? subs_of(n, q.subs, 4) : first;
 #pragma GCC unroll 8

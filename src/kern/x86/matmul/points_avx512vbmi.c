@@ -58,7 +58,7 @@ static ATTR_INLINE void tile(const int rows, const struct code_points *code, con
         y[c] = _mm512_setzero_ps();
     for (int64_t b = 0; b < n; b++) {
         const uint8_t *at = chunk + b / 2 * code->chunk_bytes;
-        const __m512 d = scales(at + code->behind + b % 2 * 32, code->factor);
+        const __m512 d = scales(at + code->after + b % 2 * 32, code->factor);
         __m512i t[FEW];
         at += b % 2 * 8 * code->group_bytes;
 #pragma GCC unroll 8

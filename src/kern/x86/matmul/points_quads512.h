@@ -89,9 +89,10 @@ static ATTR_INLINE void put_half(struct point_group *q, int m, __m512i first2, _
     q->codes[2 * m + 1] = bytes_of(_mm512_srli_epi16(first2, 8), last2);
 }
 
-/* Group g of a chunk, whose lines are at `at`; behind: what is behind those of all. */
+/* Group g of a chunk, whose lines are at `at`; after: the bytes that follow the lines of all
+ * groups. */
 static ATTR_INLINE void group_of_eight(const struct code_points *code, const struct tables *k,
-                                       const uint8_t *at, const uint8_t *behind, int g,
+                                       const uint8_t *at, const uint8_t *after, int g,
                                        struct point_group *q)
 {
     const __m512i number = line(at), next = line(at + 64);
@@ -105,26 +106,26 @@ static ATTR_INLINE void group_of_eight(const struct code_points *code, const str
     } else if (code->id == KERN_CODE_IQ2_XS) {
         const __mmask64 bit8 = _mm512_test_epi8_mask(next, _mm512_set1_epi8(1));
         q->sign = seven_signs_above(next);
-        q->subs = bytes_of_rows(behind + 16 * g);
+        q->subs = bytes_of_rows(after + 16 * g);
         q->codes[0] = look_up_512(quant_codes_iq2_xs[0], number, bit7, bit8);
         q->codes[1] = look_up_512(quant_codes_iq2_xs[1], number, bit7, bit8);
     } else {
-        const __m512i more = bytes_of_rows(behind + 16 * g);
+        const __m512i more = bytes_of_rows(after + 16 * g);
         const __mmask64 bit8 = bits(more, bit_steps(0, 2)), bit9 = bits(more, bit_steps(1, 2));
         q->sign = eight_signs(next);
-        q->subs = bytes_of_rows(behind + 256 + 16 * g);
+        q->subs = bytes_of_rows(after + 256 + 16 * g);
         q->codes[0] = look_up_1024(quant_codes_iq2_s[0], number, bit7, bit8, bit9);
         q->codes[1] = look_up_1024(quant_codes_iq2_s[1], number, bit7, bit8, bit9);
     }
 }
 static ATTR_INLINE void group_of_four(const struct code_points *code, const struct tables *k,
-                                      const uint8_t *at, const uint8_t *behind, int g,
+                                      const uint8_t *at, const uint8_t *after, int g,
                                       struct point_group *q)
 {
     const bool is_xxs = code->id == KERN_CODE_IQ3_XXS;
-    const __m512i last = line(at + 128), more = is_xxs ? last : bytes_of_rows(behind + 16 * g);
+    const __m512i last = line(at + 128), more = is_xxs ? last : bytes_of_rows(after + 16 * g);
     q->sign = is_xxs ? word_signs(last) : eight_signs(last);
-    q->subs = is_xxs ? last : bytes_of_rows(behind + 256 + g / 2 * 16);
+    q->subs = is_xxs ? last : bytes_of_rows(after + 256 + g / 2 * 16);
     q->sub_at = is_xxs ? 28 : g % 2 * 4;
 #pragma GCC unroll 2
     for (int m = 0; m < 2; m++) {
@@ -141,13 +142,13 @@ static ATTR_INLINE void group_of_four(const struct code_points *code, const stru
 }
 static ATTR_INLINE struct point_group point_group(const struct code_points *code,
                                                   const struct tables *k, const uint8_t *at,
-                                                  const uint8_t *behind, int g)
+                                                  const uint8_t *after, int g)
 {
     struct point_group q = {.sub_at = 0};
     if (points_of_four(code))
-        group_of_four(code, k, at, behind, g, &q);
+        group_of_four(code, k, at, after, g, &q);
     else
-        group_of_eight(code, k, at, behind, g, &q);
+        group_of_eight(code, k, at, after, g, &q);
     return q;
 }
 

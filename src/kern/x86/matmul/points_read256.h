@@ -126,7 +126,7 @@ static ATTR_INLINE __m256i sub_of(__m256i v, int at, const struct constants *k)
 {
     return sub_of_top(_mm256_sll_epi32(v, _mm_cvtsi32_si128(28 - at)), k);
 }
-/* Group n of a chunk: its lines; behind those of all groups the high bits of its numbers, then
+/* Group n of a chunk: its lines; after those of all groups the high bits of its numbers, then
  * sub-scales of all. */
 struct group {
     const uint8_t *line, *high, *sub;
@@ -136,10 +136,10 @@ static ATTR_INLINE struct group group_at(const struct code_points *code, const u
                                          int n)
 {
     const bool has_high = code->id == KERN_CODE_IQ2_S || code->id == KERN_CODE_IQ3_S;
-    return (struct group){chunk + n * code->group_bytes, chunk + code->behind + 16 * n,
-                          chunk + code->behind + (has_high ? 256 : 0), n};
+    return (struct group){chunk + n * code->group_bytes, chunk + code->after + 16 * n,
+                          chunk + code->after + (has_high ? 256 : 0), n};
 }
-static ATTR_INLINE void group_ask(const struct code_points *code, struct group g)
+static ATTR_INLINE void group_prefetch(const struct code_points *code, struct group g)
 {
     for (int l = 0; l < code->group_bytes; l += 64)
         _mm_prefetch((const char *)g.line + 8192 + l, _MM_HINT_T1);

@@ -59,10 +59,10 @@ struct spread_call {
     const void *w0, *w1;           /* spread */
     int64_t n;
     const uint8_t *const *x;       /* where the first block of each row is */
-    const uint8_t *const *next;    /* rows that come next: they are asked for meanwhile, */
+    const uint8_t *const *next;    /* rows that come next: they are requested meanwhile, */
     /* as are packed weights from here on, `step` bytes a quad: lines that */
-    const uint8_t *ask;
-    size_t step;                   /* are asked for at once would wait for each other */
+    const uint8_t *prefetch;
+    size_t step;                   /* are requested at once would wait for each other */
     float *y;                      /* [rows][32], 64-byte aligned */
     bool first;                    /* y is not read: sums begin with zeros */
     /* as y, of the slices before, if the slice ends here and is not the first one; else NULL */
@@ -93,7 +93,7 @@ static ATTR_INLINE void spread_end(const struct spread_call *v, int rows)
 }
 
 /* Into the second cache. */
-static ATTR_INLINE void spread_ask(const uint8_t *at)
+static ATTR_INLINE void spread_prefetch(const uint8_t *at)
 {
     __asm__ volatile("prefetcht1 %0" : : "m"(*at));
 }
@@ -136,19 +136,19 @@ static void spread_cut(struct spread_work *s, int64_t n_rows)
 }
 
 /* Two panels, spread, n blocks of k, times n_rows rows whose activations begin at x.  first, total:
- * as above.  Meanwhile n_ask bytes are asked for. */
+ * as above.  Meanwhile n_prefetch bytes are requested. */
 static void spread_rows(const struct spread_code *c, struct spread_work *s, int64_t n,
                         int64_t n_rows, float (*y)[SPREAD_PAIR], bool first,
-                        float (*total)[SPREAD_PAIR], const uint8_t *ask, size_t n_ask)
+                        float (*total)[SPREAD_PAIR], const uint8_t *prefetch, size_t n_prefetch)
 {
     const int64_t n_quads = s->n_tiles * n * c->block / 4;
     struct spread_call v = {.w0 = s->w[0],
                             .w1 = s->w[1],
                             .n = n,
                             .x = s->x,
-                            .ask = ask,
+                            .prefetch = prefetch,
                             .first = first,
-                            .step = (uint32_t)n_ask / (uint32_t)n_quads + 1};
+                            .step = (uint32_t)n_prefetch / (uint32_t)n_quads + 1};
     for (int64_t i = 0, t = 0; t < s->n_tiles; t++) {
         const int64_t rows = s->rows[t];
         v.x = s->x + i;
@@ -156,7 +156,7 @@ static void spread_rows(const struct spread_code *c, struct spread_work *s, int6
         v.y = y[i];
         v.total = total ? total[i] : NULL;
         c->tile[rows - SPREAD_LEAST](&v);
-        v.ask += v.step * (size_t)(n * c->block / 4);
+        v.prefetch += v.step * (size_t)(n * c->block / 4);
         i += rows;
     }
 }
@@ -186,7 +186,7 @@ static void spread_all_acts(const struct kern_matmul *m, const struct spread_cod
 }
 
 /* Panels p0 .. p1, at most SPREAD_PANELS, times rows i .. i + n, at most SPREAD_MOST.  Panels of a
- * band and a stretch are side by side in memory, so that pairs are asked for as a whole. */
+ * band and a stretch are side by side in memory, so that pairs are requested as a whole. */
 static void spread_block(const struct kern_matmul *m, const struct spread_code *c,
                          struct spread_work *s, int64_t p0, int64_t p1, int64_t i, int64_t n)
 {
@@ -203,7 +203,8 @@ static void spread_block(const struct kern_matmul *m, const struct spread_code *
                                                                                  kern_code_stretch(
                                                                                      m->w, second,
                                                                                      k0 / step);
-            const uint8_t *ask = kern_code_stretch(m->w, p + 2 < p1 ? p + 2 : p0, next_k / step);
+            const uint8_t *prefetch =
+                kern_code_stretch(m->w, p + 2 < p1 ? p + 2 : p0, next_k / step);
             float(*const y)[SPREAD_PAIR] = s->y + (p - p0) / 2 * n_rows;
             for (int64_t k = k0, part = 0; k < end; k += c->k, part++) {
                 const int64_t n_blocks = num_min(c->k, in - k) / c->block;
@@ -211,8 +212,8 @@ static void spread_block(const struct kern_matmul *m, const struct spread_code *
                 c->spread(w0 + (size_t)part * c->part_bytes, n_blocks, s->w[0]);
                 c->spread(w1 + (size_t)part * c->part_bytes, n_blocks, s->w[1]);
                 spread_rows(c, s, n_blocks, n_rows, k0 ? s->slice : y, k == k0,
-                            k0 && k + c->k >= end ? y : NULL, ask, 2 * c->part_bytes);
-                ask += 2 * c->part_bytes;
+                            k0 && k + c->k >= end ? y : NULL, prefetch, 2 * c->part_bytes);
+                prefetch += 2 * c->part_bytes;
             }
         }
     }

@@ -10,7 +10,7 @@
  * 2^24.  What the bytes' bias adds is in these beginnings, too.
  *
  * w of spread32 is what a tile's bias says.  In spread256, w is the codes and sub the sub-scales
- * as floats, those of 32 with what put_more() makes behind them; less is not used.
+ * as floats, those of 32 with what put_more() makes after them; less is not used.
  */
 #ifndef INGLE_KERN_X86_MATMUL_SPREAD256_H
 #define INGLE_KERN_X86_MATMUL_SPREAD256_H
@@ -49,7 +49,7 @@ static ATTR_INLINE __m256i start32(enum spread_kind kind, int bias, int half,
 }
 static ATTR_INLINE void group32(const int rows, enum spread_kind kind, int bias,
                                 const struct spread32 *w, const struct kern_act32 *const *x,
-                                const uint8_t **ask, size_t step, float *y)
+                                const uint8_t **prefetch, size_t step, float *y)
 {
     const bool is_half = kind == SPREAD_HALVES;
     __m256i a[SPREAD_ROWS], b[SPREAD_ROWS];
@@ -62,7 +62,7 @@ static ATTR_INLINE void group32(const int rows, enum spread_kind kind, int bias,
             if (half == 0 || is_half)
                 a[c] = b[c] = start32(kind, bias, half, x[c]);
         }
-        spread_quads(rows, true, w->w + 4 * half, q, ask, step, a, b);
+        spread_quads(rows, true, w->w + 4 * half, q, prefetch, step, a, b);
         if (half == 0 && !is_half)
             continue;
         const float *const at = half && is_half ? w->m : w->d;
@@ -83,7 +83,7 @@ static ATTR_INLINE void group32(const int rows, enum spread_kind kind, int bias,
 static ATTR_INLINE void tile32(const int rows, enum spread_kind kind, int bias,
                                const struct spread_call *v)
 {
-    const uint8_t *ask = v->ask;
+    const uint8_t *prefetch = v->prefetch;
     for (int p = 0; p < 2; p++) {
         const struct spread32 *w = p ? v->w1 : v->w0;
         float *const y = v->y + KERN_PANEL * p;
@@ -96,7 +96,7 @@ static ATTR_INLINE void tile32(const int rows, enum spread_kind kind, int bias,
         for (int64_t g = 0; g < v->n; g++, w++) {
             if (p)
                 spread_next(rows, v, g);
-            group32(rows, kind, bias, w, x, &ask, v->step, y);
+            group32(rows, kind, bias, w, x, &prefetch, v->step, y);
 #pragma GCC unroll 8
             for (int c = 0; c < rows; c++)
                 x[c]++;
@@ -204,19 +204,19 @@ static ATTR_INLINE void add_dots(const int rows, struct spread_block k, const st
 }
 /* Half a group of 32. */
 static ATTR_INLINE void half256(const int rows, const struct spread256 *w, int h, int half,
-                                const struct kern_act256 *const *x, const uint8_t **ask,
+                                const struct kern_act256 *const *x, const uint8_t **prefetch,
                                 size_t step, __m256i *a, __m256i *b)
 {
     const int8_t *q[SPREAD_ROWS];
 #pragma GCC unroll 8
     for (int c = 0; c < rows; c++)
         q[c] = x[c]->q + 32 * h + 16 * half;
-    spread_quads(rows, true, w->w + 8 * h + 4 * half, q, ask, step, a, b);
+    spread_quads(rows, true, w->w + 8 * h + 4 * half, q, prefetch, step, a, b);
 }
 /* Group h + odd, with constant odd. */
 static ATTR_INLINE void group256(const int rows, struct spread_block k, const struct spread256 *w,
                                  int h, int odd, const struct kern_act256 *const *x,
-                                 const uint8_t **ask, size_t step, struct spread_sums *s)
+                                 const uint8_t **prefetch, size_t step, struct spread_sums *s)
 {
     __m256i a[SPREAD_ROWS], b[SPREAD_ROWS];
 #pragma GCC unroll 2
@@ -226,7 +226,7 @@ static ATTR_INLINE void group256(const int rows, struct spread_block k, const st
 #pragma GCC unroll 8
             for (int c = 0; c < rows; c++)
                 a[c] = b[c] = start256(k, s->start[c], i);
-        half256(rows, w, h + odd, half, x, ask, step, a, b);
+        half256(rows, w, h + odd, half, x, prefetch, step, a, b);
         if (half == 1 || k.per == 16)
             add_dots(rows, k, w, i, (k.per == 32 ? odd : half) == 0, a, b, s);
     }
@@ -235,7 +235,7 @@ static ATTR_INLINE void group256(const int rows, struct spread_block k, const st
 static ATTR_INLINE void scaled_block(const int rows, struct spread_block k,
                                      const struct spread_call *v, int64_t b, int p,
                                      const struct spread256 *w, const struct kern_act256 *const *x,
-                                     const uint8_t **ask, struct spread_sums *s, float *y)
+                                     const uint8_t **prefetch, struct spread_sums *s, float *y)
 {
     const uint32_t n_bits = k.add == ADD_BITS ? 256u / (uint32_t)k.per : 0;
     const __m256i zero = _mm256_set1_epi32((int32_t)(0u - n_bits * MAGIC_BITS));
@@ -247,8 +247,8 @@ static ATTR_INLINE void scaled_block(const int rows, struct spread_block k,
     for (int h = 0; h < 8; h += 2) {
         if (h < 6)
             spread_next(rows, v, 6 * b + h / 2 + 3 * p);
-        group256(rows, k, w, h, 0, x, ask, v->step, s);
-        group256(rows, k, w, h, 1, x, ask, v->step, s);
+        group256(rows, k, w, h, 0, x, prefetch, v->step, s);
+        group256(rows, k, w, h, 1, x, prefetch, v->step, s);
     }
     const __m256 d[2] = {_mm256_load_ps(w->d), _mm256_load_ps(w->d + 8)};
 #pragma GCC unroll 8
@@ -261,7 +261,7 @@ static ATTR_INLINE void scaled_block(const int rows, struct spread_block k,
 static ATTR_INLINE void whole_block(const int rows, struct spread_block k,
                                     const struct spread_call *v, int64_t b, int p,
                                     const struct spread256 *w, const struct kern_act256 *const *x,
-                                    const uint8_t **ask, const struct spread_sums *s, float *y)
+                                    const uint8_t **prefetch, const struct spread_sums *s, float *y)
 {
     __m256i lo[SPREAD_ROWS], hi[SPREAD_ROWS];
 #pragma GCC unroll 8
@@ -272,7 +272,7 @@ static ATTR_INLINE void whole_block(const int rows, struct spread_block k,
             spread_next(rows, v, 6 * b + h / 2 + 3 * p);
 #pragma GCC unroll 4
         for (int i = 0; i < 4; i++)
-            half256(rows, w, h + i / 2, i % 2, x, ask, v->step, lo, hi);
+            half256(rows, w, h + i / 2, i % 2, x, prefetch, v->step, lo, hi);
     }
     const __m256 d[2] = {_mm256_load_ps(w->d), _mm256_load_ps(w->d + 8)};
 #pragma GCC unroll 8
@@ -306,7 +306,7 @@ static ATTR_INLINE void less_mins(const int rows, struct spread_block k, const s
 static ATTR_INLINE void tile256(const int rows, struct spread_block k, const struct spread_call *v)
 {
     struct spread_sums s;
-    const uint8_t *ask = v->ask;
+    const uint8_t *prefetch = v->prefetch;
     for (int64_t b = 0; b < v->n; b++) {
         const struct kern_act256 *x[SPREAD_ROWS];
 #pragma GCC unroll 8
@@ -320,9 +320,9 @@ static ATTR_INLINE void tile256(const int rows, struct spread_block k, const str
             if (v->first && b == 0)
                 spread_clear(rows, y);
             if (k.add == ADD_ALL)
-                whole_block(rows, k, v, b, p, w, x, &ask, &s, y);
+                whole_block(rows, k, v, b, p, w, x, &prefetch, &s, y);
             else
-                scaled_block(rows, k, v, b, p, w, x, &ask, &s, y);
+                scaled_block(rows, k, v, b, p, w, x, &prefetch, &s, y);
             if (k.min)
                 less_mins(rows, k, w, x, y);
         }

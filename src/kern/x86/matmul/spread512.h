@@ -41,13 +41,13 @@ static ATTR_INLINE __m512i spread_dot_words(__m512i a, __m512i w, __m512i x)
 /* n quads of both panels times q[c] of row c, added to a[c] of the first and b[c] of the second. */
 static ATTR_INLINE void spread_quads(const int rows, const uint8_t (*line0)[64],
                                      const uint8_t (*line1)[64], int n, const int8_t *const *q,
-                                     const uint8_t **ask, size_t step, __m512i *a, __m512i *b)
+                                     const uint8_t **prefetch, size_t step, __m512i *a, __m512i *b)
 {
 #pragma GCC unroll 8
     for (int j = 0; j < n; j++) {
         const __m512i w0 = spread_load(line0[j]), w1 = spread_load(line1[j]);
-        spread_ask(*ask);
-        *ask += step;
+        spread_prefetch(*prefetch);
+        *prefetch += step;
 #pragma GCC unroll 8
         for (int c = 0; c < rows; c++) {
             const __m512i x = spread_words(q[c] + 4 * j);
@@ -72,7 +72,7 @@ enum spread_kind { SPREAD_WHOLE, SPREAD_MIN, SPREAD_HALVES /* which have scales 
 
 static ATTR_INLINE void group32(const int rows, enum spread_kind kind, const struct spread32 *w0,
                                 const struct spread32 *w1, const struct kern_act32 *const *x,
-                                const uint8_t **ask, size_t step, __m512 *y, __m512 *z)
+                                const uint8_t **prefetch, size_t step, __m512 *y, __m512 *z)
 {
     const int n_half = kind == SPREAD_HALVES ? 2 : 1;
     __m512i a[SPREAD_ROWS], b[SPREAD_ROWS];
@@ -86,7 +86,7 @@ static ATTR_INLINE void group32(const int rows, enum spread_kind kind, const str
                                       : _mm512_madd_epi16(spread_words(x[c]->pairs[half]),
                                                           _mm512_set1_epi16(-128));
         }
-        spread_quads(rows, w0->w + 4 * half, w1->w + 4 * half, 8 / n_half, q, ask, step, a, b);
+        spread_quads(rows, w0->w + 4 * half, w1->w + 4 * half, 8 / n_half, q, prefetch, step, a, b);
         const __m512 d0 = _mm512_load_ps(half ? w0->m : w0->d),
                      d1 = _mm512_load_ps(half ? w1->m : w1->d);
 #pragma GCC unroll 8
@@ -105,7 +105,7 @@ static ATTR_INLINE void group32(const int rows, enum spread_kind kind, const str
 static ATTR_INLINE void tile32(const int rows, enum spread_kind kind, const struct spread_call *v)
 {
     const struct spread32 *w0 = v->w0, *w1 = v->w1;
-    const uint8_t *ask = v->ask;
+    const uint8_t *prefetch = v->prefetch;
     const struct kern_act32 *x[SPREAD_ROWS];
     __m512 y[SPREAD_ROWS], z[SPREAD_ROWS];
 #pragma GCC unroll 8
@@ -117,7 +117,7 @@ static ATTR_INLINE void tile32(const int rows, enum spread_kind kind, const stru
     }
     for (int64_t g = 0; g < v->n; g++, w0++, w1++) {
         spread_next(rows, v, g);
-        group32(rows, kind, w0, w1, x, &ask, v->step, y, z);
+        group32(rows, kind, w0, w1, x, &prefetch, v->step, y, z);
 #pragma GCC unroll 8
         for (int c = 0; c < rows; c++)
             x[c]++;
@@ -174,7 +174,7 @@ static ATTR_INLINE void add_scaled(const int rows, bool is_words, const struct s
 }
 static ATTR_INLINE void group256(const int rows, enum spread_group kind, const struct spread256 *v0,
                                  const struct spread256 *v1, int h,
-                                 const struct kern_act256 *const *x, const uint8_t **ask,
+                                 const struct kern_act256 *const *x, const uint8_t **prefetch,
                                  size_t step, __m512i *s, __m512i *t)
 {
     const int n_part = kind == GROUP_32_WORDS || kind == GROUP_16 ? 2 : 1, n = 8 / n_part;
@@ -188,7 +188,7 @@ static ATTR_INLINE void group256(const int rows, enum spread_group kind, const s
             q[c] = x[c]->q + 32 * h + 16 * i;
             a[c] = b[c] = _mm512_setzero_si512();
         }
-        spread_quads(rows, v0->w + 8 * h + n * i, v1->w + 8 * h + n * i, n, q, ask, step,
+        spread_quads(rows, v0->w + 8 * h + n * i, v1->w + 8 * h + n * i, n, q, prefetch, step,
                      is_scaled ? s : a, is_scaled ? t : b);
         if (!is_scaled)
             add_scaled(rows, kind == GROUP_32_WORDS, v0, v1, kind == GROUP_16 ? 2 * h + i : h, a, b,
@@ -225,7 +225,7 @@ static ATTR_INLINE void keep_apart(const int rows, __m512i *s, __m512i *t)
 static ATTR_INLINE void tile256(const int rows, struct spread_block k, const struct spread_call *v)
 {
     const struct spread256 *v0 = v->w0, *v1 = v->w1;
-    const uint8_t *ask = v->ask;
+    const uint8_t *prefetch = v->prefetch;
     const struct kern_act256 *x[SPREAD_ROWS];
 #pragma GCC unroll 8
     for (int c = 0; c < rows; c++)
@@ -241,7 +241,7 @@ static ATTR_INLINE void tile256(const int rows, struct spread_block k, const str
         keep_apart(rows, s, t);
         for (int h = 0; h < 8; h++) {
             spread_next(rows, v, 6 * b + h);
-            group256(rows, k.group, v0, v1, h, x, &ask, v->step, s, t);
+            group256(rows, k.group, v0, v1, h, x, &prefetch, v->step, s, t);
         }
         keep_apart(rows, s, t);
         finish256(rows, v, is_first, is_last && !k.min, false, v0->d, v1->d, x, s, t);

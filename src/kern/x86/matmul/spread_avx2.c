@@ -70,14 +70,14 @@ static ATTR_INLINE void words_pair(const int rows, const uint8_t *w, const struc
 }
 /* A group of 32. */
 static ATTR_INLINE void words_group(const int rows, const uint8_t *w, const struct words_act *x,
-                                    int64_t at, bool is_first, const uint8_t **ask, size_t step,
-                                    __m256i *a, __m256i *b)
+                                    int64_t at, bool is_first, const uint8_t **prefetch,
+                                    size_t step, __m256i *a, __m256i *b)
 {
 #pragma GCC unroll 16
     for (int j = 0; j < 16; j++) {
         if (j == (is_first && j < 2 ? 1 : j / 2 * 2)) {
-            spread_ask(*ask);
-            *ask += step;
+            spread_prefetch(*prefetch);
+            *prefetch += step;
         }
         words_pair(rows, w, x, at, j, is_first && j == 0, a, b);
     }
@@ -94,17 +94,17 @@ static ATTR_INLINE void words_finish(const int rows, const __m256i *a, const __m
 }
 static ATTR_INLINE void tile32(const int rows, const struct spread_call *v,
                                const struct words_act *x, const struct words32 *from, float *y,
-                               const uint8_t **ask)
+                               const uint8_t **prefetch)
 {
     for (int64_t g = 0; g < v->n; g++, from++) {
         __m256i a[SPREAD_ROWS], b[SPREAD_ROWS];
-        words_group(rows, (const uint8_t *)from->w, x, 32 * g, true, ask, v->step / 2, a, b);
+        words_group(rows, (const uint8_t *)from->w, x, 32 * g, true, prefetch, v->step / 2, a, b);
         words_finish(rows, a, b, from->d, x, g, y);
     }
 }
 static ATTR_INLINE void tile256(const int rows, const struct spread_call *v,
                                 const struct words_act *x, const struct words256 *from, float *y,
-                                const uint8_t **ask)
+                                const uint8_t **prefetch)
 {
     const uint8_t *w = (const uint8_t *)from->w;
     __m256i a[SPREAD_ROWS], b[SPREAD_ROWS];
@@ -112,22 +112,22 @@ static ATTR_INLINE void tile256(const int rows, const struct spread_call *v,
     for (int c = 0; c < rows; c++)
         a[c] = b[c] = _mm256_setzero_si256();
     for (int64_t at = 0; at < WORDS_K; at += 32, w += 1024)
-        words_group(rows, w, x, at, false, ask, v->step / 2, a, b);
+        words_group(rows, w, x, at, false, prefetch, v->step / 2, a, b);
     words_finish(rows, a, b, from->d, x, 0, y);
 }
 static ATTR_INLINE void tile(const int rows, int block, const struct spread_call *v)
 {
     const struct words_act *const x = (const struct words_act *)(const void *)v->x[0];
-    const uint8_t *ask = v->ask;
+    const uint8_t *prefetch = v->prefetch;
     for (int second = 0; second < 2; second++) {
         const void *const from = second ? v->w1 : v->w0;
         float *const y = v->y + KERN_PANEL * second;
         if (v->first)
             spread_clear(rows, y);
         if (block == 32)
-            tile32(rows, v, x, from, y, &ask);
+            tile32(rows, v, x, from, y, &prefetch);
         else
-            tile256(rows, v, x, from, y, &ask);
+            tile256(rows, v, x, from, y, &prefetch);
     }
     spread_end(v, rows);
 }

@@ -48,12 +48,12 @@ static ATTR_INLINE void spread_points(const struct code_points *code, const uint
                                       int64_t n, struct spread256 *to)
 {
     const int n_bits = size_bits_of(code), bias = bias_of(code);
-    const uint8_t *behind = chunk + code->behind, *at = chunk;
+    const uint8_t *after = chunk + code->after, *at = chunk;
     const struct tables k = point_tables(code);
     __m512i last = _mm512_setzero_si512();
     for (int64_t b = 0; b < n; b++, to++) {
         for (int h = 0; h < 8; h++, at += code->group_bytes) {
-            const struct point_group q = point_group(code, &k, at, behind, (int)(8 * b) + h);
+            const struct point_group q = point_group(code, &k, at, after, (int)(8 * b) + h);
             const __m512i sub = sub_of(q.subs, q.sub_at);
             if (has_two_subs(code)) {
                 last = sub_of(q.subs, 4);

@@ -232,7 +232,7 @@ static ATTR_INLINE void expand_of(const struct code_points *code, const uint8_t 
         uint8_t *lines = to + 512 * h;
         /* or pointers to each half spill those of numbers */
         __asm__("" : "+r"(g.line), "+r"(lines));
-        group_ask(code, g);
+        group_prefetch(code, g);
         for (int i = 0; i < 2; i++) {
             put_points(code->id, g, i, lines, bias, &k);
             sub0[i] = point_subs(code->id, g, i, 0, &k);

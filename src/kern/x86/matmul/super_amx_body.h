@@ -97,8 +97,8 @@ static inline void put_min(struct scales *to, int pair, __m512i first, __m512i s
     _mm512_store_si512(to->min[pair], _mm512_or_si512(first, _mm512_slli_epi32(second, 16)));
 }
 
-/* GROUP_ does group h, at g; scales, at s, follow all of them, d behind n_sub bytes. */
-#define EXPAND(name, bits, behind, n_sub, has_min, GROUP_)                                         \
+/* GROUP_ does group h, at g; scales, at s, follow all of them, d after n_sub bytes. */
+#define EXPAND(name, bits, after, n_sub, has_min, GROUP_)                                          \
     static ATTR_NOINLINE void expand_##name(struct block from, struct block ahead,                 \
                                             struct planes *e, struct scales *to)                   \
     {                                                                                              \
@@ -106,7 +106,7 @@ static inline void put_min(struct scales *to, int pair, __m512i first, __m512i s
         for (int h = 0; h < 8; h++) {                                                              \
             const uint8_t *g = chunk + KERN_GROUP_BYTES(bits) * h;                                 \
             if (ahead.chunk)                                                                       \
-                fetch(ahead.chunk, h, CHUNK(bits, behind) / 64);                                   \
+                fetch(ahead.chunk, h, CHUNK(bits, after) / 64);                                    \
             GROUP_                                                                                 \
         }                                                                                          \
         put_halves(to->d, s + (n_sub));                                                            \

@@ -1,5 +1,5 @@
 /*
- * super_tiles - products on tiles of codes with super-blocks of 256, but for the expansion of
+ * super_tiles - products on tiles of codes with super-blocks of 256, except for the expansion of
  * these.
  *
  * The dot of a super-block is an exact integer, so sub-scales go into the weights when a panel is
@@ -23,20 +23,20 @@
 #endif
 
 enum {
-    ROWS = 16,             /* of activations in a tile */
+    ROWS = 16, /* of activations in a tile */
     SQUARE = ROWS * KERN_PANEL,
     UNIT = 2 * ROWS,
-    /* where the sums of a unit's high plane or second panel stand behind the others */
+    /* where the sums of a unit's high plane or second panel stand after the others */
     BESIDE = UNIT * KERN_PANEL,
-    MOST = 512,            /* rows in the order of tiles, ... */
-    COPIED = 256,          /* others, and ... */
-    FEW = 64,              /* rows of which the activations of a stretch stay in the second cache */
-    AHEAD = 8192,          /* bytes */
-    PANELS = 32,           /* ... panels whose sums stay in the second cache */
-    GROUP = 2,             /* panels that stand expanded in the first one */
-    PLANE = 4096,          /* bytes of a super-block of a panel: 64 lines */
+    MOST = 512,   /* rows in the order of tiles, ... */
+    COPIED = 256, /* others, and ... */
+    FEW = 64,     /* rows of which the activations of a stretch stay in the second cache */
+    AHEAD = 8192, /* bytes */
+    PANELS = 32,  /* ... panels whose sums stay in the second cache */
+    GROUP = 2,    /* panels that stand expanded in the first one */
+    PLANE = 4096, /* bytes of a super-block of a panel: 64 lines */
     TILE = 1024,
-    SHARE = 1024,          /* bytes of activations that are asked for with a unit */
+    SHARE = 1024, /* bytes of activations that are requested with a unit */
     ACT = sizeof(struct kern_act256),
 };
 
@@ -63,7 +63,7 @@ struct block {
     const uint8_t *chunk;
     int part;
 };
-/* ahead: what is to be asked for meanwhile; chunk NULL: nothing. */
+/* ahead: what is to be requested meanwhile; chunk NULL: nothing. */
 typedef void expand_fn(struct block from, struct block ahead, struct planes *e, struct scales *to);
 
 /* ---- tiles ---- */
@@ -99,17 +99,17 @@ struct rows {
     int64_t stride, step;    /* bytes from row to row, and from 64 k to the next ones */
     const uint8_t *scale, *sum; /* of its first row: float; int16_t[8] or [16] of sums */
     int64_t scale_step, sum_step; /* bytes from row to row */
-    const uint8_t *next;     /* what is to be asked for meanwhile, or NULL */
+    const uint8_t *next;          /* what is to be requested meanwhile, or NULL */
     int n_next;              /* lines of it */
 };
 
 /* Where in k a super-block is: within a slice, or at the start of one.  Most are within: their code
  * has no other case. */
 enum { SLICE = KERN_SLICE / 256 };
-enum start { WITHIN, FIRST_SLICE, SECOND_SLICE, LATER_SLICE };
+enum start { WITHIN, FIRST_SLICE, SECOND_SLICE, NEXT_SLICE };
 static inline enum start start_of(int64_t b)
 {
-    return b % SLICE ? WITHIN : b == 0 ? FIRST_SLICE : b == SLICE ? SECOND_SLICE : LATER_SLICE;
+    return b % SLICE ? WITHIN : b == 0 ? FIRST_SLICE : b == SLICE ? SECOND_SLICE : NEXT_SLICE;
 }
 
 /* Dots of a unit and a panel that are to be added to its sums. */
@@ -178,7 +178,7 @@ static ATTR_INLINE void add_row(const struct form f, struct waiting *v, const st
     if (start != FIRST_SLICE)
         y = _mm512_load_ps(v->y);
     if (start > FIRST_SLICE) {
-        if (start == LATER_SLICE)
+        if (start == NEXT_SLICE)
             y = _mm512_add_ps(_mm512_load_ps(v->total), y);
         _mm512_store_ps(v->total, y);
         y = _mm512_setzero_ps();
@@ -234,12 +234,12 @@ static ATTR_INLINE void add_part(const struct form f, struct waiting *v, const s
             TILE_DOT_SU8(t, c, a, b);    \
     }
 /* A panel beside has the same form. */
-#define DOT_BESIDE(t, c, a, b)           \
-    {                                    \
-        if (f.n_planes > 1)              \
-            DOT_HIGH(t, c, a, b)         \
-        else                             \
-            DOT_LOW(t, c, a, b)          \
+#define DOT_PAIR(t, c, a, b)                                                                       \
+    {                                                                                              \
+        if (f.n_planes > 1)                                                                        \
+            DOT_HIGH(t, c, a, b)                                                                   \
+        else                                                                                       \
+            DOT_LOW(t, c, a, b)                                                                    \
     }
 
 /* The sums of the unit before this one leave their tiles when the next ones need them: stores
@@ -292,7 +292,7 @@ static ATTR_INLINE void multiply_one(struct tiles *t, const struct form f, bool 
         if (beside) {
             TILE_LOAD(t, 7, w.beside + TILE * k, 64);
             LEAVE(1, dot + BESIDE)
-            DOT_BESIDE(t, 1, 4, 7)
+            DOT_PAIR(t, 1, 4, 7)
             add(f, &v, &h, part);
         }
         fetch(x->next, 2 * k + 1, x->n_next);
@@ -334,11 +334,8 @@ static ATTR_INLINE void step_two(struct tiles *t, const struct form f, bool pair
     if (beside) {
         TILE_LOAD(t, 7, w.beside + TILE * k, 64);
         LEAVE(1, dot + BESIDE)
-        DOT_BESIDE(t, 1, 4, 7)
-        ADD
-        LEAVE_SECOND(3, dot + BESIDE + SQUARE)
-        DOT_BESIDE(t, 3, 5, 7)
-        ADD
+        DOT_PAIR(t, 1, 4, 7)
+        ADD LEAVE_SECOND(3, dot + BESIDE + SQUARE) DOT_PAIR(t, 3, 5, 7) ADD
     }
     fetch(x->next, 2 * k + 1, x->n_next);
 #undef ADD
@@ -434,12 +431,12 @@ struct source {
     const uint8_t *a;
     int64_t stride;      /* from row to row of the former; 0: the latter */
     const uint8_t *next; /* the latter: the next super-block's, or NULL */
-    /* the former: lines at next that are to be asked for, all units together */
+    /* the former: lines at next that are to be requested, all units together */
     int64_t n_next;
     int64_t n;
 };
 
-/* Of unit u.  share: which part of the next super-block's is to be asked for. */
+/* Of unit u.  share: which part of the next super-block's is to be requested. */
 static ATTR_INLINE struct rows rows_of(const struct form f, const struct source *from,
                                        const struct unit *u, int64_t share)
 {
@@ -705,7 +702,7 @@ static ATTR_UNUSED void tiles_write(const struct kern_act *a, int64_t r0, int64_
         }
 }
 
-/* Codes of one form but for the bytes of a chunk have one body, which calls what expands a
+/* Codes of one form except for the bytes of a chunk have one body, which calls what expands a
  * super-block of a panel, 4,096 codes: a body each took the compiler minutes.  So does what is not
  * the hot loop: it is there once for each form. */
 #define CALLS(name)                                                                                \

@@ -74,7 +74,7 @@ static inline void tile_check(const struct tile_config *f, int c, int a, int b)
     BUG_IF(f->rows[c] != f->rows[a] || f->row_bytes[c] != f->row_bytes[b] || f->row_bytes[c] % 4 ||
            f->row_bytes[a] / 4 != f->rows[b] || f->row_bytes[a] % 4);
 }
-/* All lanes of a row at once: those behind its columns are zeros and stay so. */
+/* All lanes of a row at once: those after its columns are zeros and stay so. */
 static ATTR_UNUSED ATTR_NOINLINE ATTR_UNCHECKED void tile_dot_bytes(struct tiles *s, int c, int a,
                                                                     int b, bool is_signed)
 {

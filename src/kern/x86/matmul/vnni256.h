@@ -6,7 +6,7 @@
  * Included by the file for AVX-VNNI (VEX form) and by one for AVX-512 (EVEX form), which runs
  * the same lines on processors that lack the other: NAME(x) is the kernel's name.
  */
-#define ASKS 1
+#define QUADS_PREFETCH 1
 #include "kern/x86/matmul/ask256.h"
 #include "kern/x86/matmul/dots256.h"
 #include "kern/x86/matmul/quads256.h"
@@ -30,7 +30,7 @@ static ATTR_INLINE void dots(const int rows, const struct kern_code *code, __m25
 #pragma GCC unroll 8
     for (int i = 0; i < n; i++) {
         const int j = is_two ? i % 2 * 4 + i / 2 : first + i;
-        ask(code, group, j);
+        prefetch(code, group, j);
         const __m256i w0 = quad(code, table, group, j), w1 = quad(code, table, group + 32, j);
 #pragma GCC unroll 8
         for (int c = 0; c < rows; c++) {

@@ -34,17 +34,17 @@ static ATTR_INLINE const struct kern_act256 *act256(const uint8_t *const *x, int
 #if AHEAD
 /* Asks for the line this far ahead, long before its use into the second cache and shortly before
  * into the first.  The far one crosses pages, at whose ends the processor stops reading ahead. */
-static ATTR_INLINE void ask_ahead(const uint8_t *at)
+static ATTR_INLINE void prefetch_ahead(const uint8_t *at)
 {
     __asm__ volatile("prefetcht1 %0\n\tprefetcht0 %1" : : "m"(at[6144]), "m"(at[3072]));
 }
 /* Quads that open a line ask: lines asked for at once wait for each other and hold up the dots, and
  * compilers gather what they may move.  So dots keep their places, too (4 rows of Q4_0: 0.90 of the
  * read rate, against 0.75; Granite Rapids, one thread).  Group i asks for line i of the scales. */
-static ATTR_INLINE void ask(const struct kern_code *code, const uint8_t *group, int j)
+static ATTR_INLINE void prefetch(const struct kern_code *code, const uint8_t *group, int j)
 {
     if (j < code->bits)
-        ask_ahead(group + 64 * j);
+        prefetch_ahead(group + 64 * j);
 }
 static ATTR_INLINE void fetch(const struct kern_code *code, const uint8_t *chunk, int i, int rows,
                               int lean)
@@ -52,10 +52,10 @@ static ATTR_INLINE void fetch(const struct kern_code *code, const uint8_t *chunk
     (void)rows;
     (void)lean;
     if (code->bits * code->n_group + i < code_lines(code))
-        ask_ahead(chunk + 64 * (code->bits * code->n_group + i));
+        prefetch_ahead(chunk + 64 * (code->bits * code->n_group + i));
 }
 #else
-static ATTR_INLINE void ask(const struct kern_code *code, const uint8_t *group, int j)
+static ATTR_INLINE void prefetch(const struct kern_code *code, const uint8_t *group, int j)
 {
     (void)code;
     (void)group;
@@ -173,7 +173,7 @@ static ATTR_INLINE void dots(const int rows, const struct kern_code *code, __m51
 #pragma GCC unroll 8
     for (int i = 0; i < n; i++) {
         const int j = first + in_turn(code, n, i);
-        ask(code, group, j);
+        prefetch(code, group, j);
         const __m512i w = quad(code, table, group, j);
 #pragma GCC unroll 8
         for (int c = 0; c < rows; c++)

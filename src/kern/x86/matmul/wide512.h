@@ -91,7 +91,7 @@ static ATTR_INLINE void put_bytes(uint8_t *e, int at, __m512i v, struct affine s
 }
 
 /* A super-block of a panel, from its packed bytes, as 64 lines at e and 16 scales; the next one's
- * are asked for, if any. */
+ * are requested, if any. */
 #define EXPAND(name)                                                                               \
     static ATTR_INLINE void expand_##name(const uint8_t *from, const uint8_t *ahead, uint8_t *e,   \
                                           float *scale)
@@ -186,7 +186,7 @@ WIDE(nvfp4, BYTES_32(4, E2, 2))
 GROUPS_32_MIN(q4_1, 4, quad_4, 15)
 GROUPS_32_MIN(q5_1, 5, quad_5, 31)
 
-/* Super-blocks without minimums: sub-scales for n_sub groups, in signed bytes, d behind them. */
+/* Super-blocks without minimums: sub-scales for n_sub groups, in signed bytes, d after them. */
 static ATTR_INLINE __m128i largest(const uint8_t *at, int n_sub)
 {
     __m512i v = _mm512_setzero_si512();
