@@ -4,7 +4,7 @@
  * a window beside compressed rows (every 4 positions, chosen by an indexer, or every 128),
  * and experts routed by token in the first layers and by score in the others.
  *
- * This file: what positions leave behind, and the forward pass.  Hyper-parameters and weights
+ * This file: the KV layout and the forward pass.  Hyper-parameters and weights
  * are in deepseek4_load.c, the names of the published checkpoint in deepseek4_hf.c, its drafters
  * in deepseek4_mtp.c and deepseek4_dspark.c.
  */
@@ -17,11 +17,11 @@
 #include <stdio.h>
 #include <string.h>
 
-/* ---- what positions leave behind ---- */
+/* ---- KV layout ---- */
 
 /*
  * Compressed rows are kept for good.  Latents are needed for a window, what feeds the open
- * blocks of 4 for 8 positions, of 128 for their page: they lie in pages by absolute position,
+ * blocks of 4 for 8 positions, of 128 for their page: they are in pages by absolute position,
  * so that a rewind, a fork or a restore needs nothing else.  A step pools its own positions
  * from where it computed them: pages get what is left open at its end.
  */
@@ -124,8 +124,9 @@ static void one_matmul(struct device *d, const struct device_matrix *w, struct r
 static struct rows hc_pre(struct pass *p, const struct hc *h, struct rows x, struct rows *gates)
 {
     const int64_t n = p->g->n_hc, n_mix = gates ? 2 * n + n * n : n;
-    /* [n][n_embd]; [n][2 * n_hc + n_hc * n_hc], without gates [n][n_hc] */
-    struct rows out = device_rows(p->d, x.n, p->g->n_embd), mix = device_rows(p->d, x.n, n_mix);
+    struct rows out = device_rows(p->d, x.n, p->g->n_embd); /* [n][n_embd] */
+    /* [n][2 * n_hc + n_hc * n_hc], without gates [n][n_hc]: weights of the streams */
+    struct rows mix = device_rows(p->d, x.n, n_mix);
     if (gates)
         *gates = device_rows(p->d, x.n, n + n * n);
     one_matmul(p->d, h->fn, x, mix);
@@ -137,7 +138,7 @@ static struct rows hc_pre(struct pass *p, const struct hc *h, struct rows x, str
 static void add_ape(struct pass *p, const struct compressor *c, int64_t ratio, struct rows gate)
 {
     const size_t mark = device_mark(p->d);
-    /* [n][wide] */
+    /* [n][wide]: the embedding of each row's position in its block */
     struct rows ape = device_rows(p->d, gate.n, c->wide);
     for (int64_t i = 0; i < gate.n && device_runs(p->d); i++)
         memcpy(ape.at + i * ape.stride, c->ape + p->pos[i] % ratio * c->wide,
@@ -181,8 +182,8 @@ static void attend(struct pass *p, const struct layer *l, struct rows qr, struct
     const struct deepseek4 *g = p->g;
     const struct device_rope *rope = &p->rope[l->ratio != 0];
     const int64_t n = qr.n, nope = g->head - g->n_rot;
-    /* both [n][n_heads * head] */
-    struct rows q = device_rows(p->d, n, g->n_heads * g->head), o = device_rows(p->d, n, q.width);
+    struct rows q = device_rows(p->d, n, g->n_heads * g->head); /* [n][n_heads * head] */
+    struct rows o = device_rows(p->d, n, q.width); /* [n][n_heads * head]: what each head reads */
     /* [n][index_heads * index_head]: the indexer's queries */
     struct rows index = device_rows(p->d, choice ? n : 0, g->index_heads * g->index_head);
     const struct device_product of_latent[] = {{l->q_b, 0, qr, q, NULL},
@@ -251,19 +252,19 @@ void family_deepseek4_latents(struct pass *p, const struct layer *l, struct rows
     device_release(p->d, mark);
 }
 
-/* x, out: [n][n_embd]. */
+/* out = W_o attention(x), without the residual; x, out: [n][n_embd]. */
 static void attention(struct pass *p, const struct layer *l, struct rows x, struct rows out)
 {
     const struct deepseek4 *g = p->g;
     const struct device_rope *rope = &p->rope[l->ratio != 0];
     const int64_t n = x.n, nope = g->head - g->n_rot;
     const bool csa = l->ratio == RATIO_CSA;
-    /* [n][q_rank]; [n][head]: keys and values of all heads */
-    struct rows qr = device_rows(p->d, n, g->q_rank), kv = device_rows(p->d, n, g->head);
-    /* [n][2 * wide]: values and gates of both compressors; [n][index_heads] */
+    struct rows qr = device_rows(p->d, n, g->q_rank); /* [n][q_rank]: latents of the queries */
+    struct rows kv = device_rows(p->d, n, g->head);   /* [n][head]: keys and values of all heads */
+    /* both [n][2 * wide]: values and gates of the layer's compressor and of the indexer's */
     struct rows comp = device_rows(p->d, n, 2 * num_max(1, l->comp.wide));
     struct rows index = device_rows(p->d, n, 2 * num_max(1, l->index.wide));
-    struct rows weight = device_rows(p->d, n, g->index_heads);
+    struct rows weight = device_rows(p->d, n, g->index_heads); /* [n][index_heads] */
     const struct device_product in[] = {
         {l->q_a, 0, x, qr, NULL},
         {l->kv, 0, x, kv, NULL},
@@ -316,13 +317,12 @@ static void guess(struct pass *p, const struct layer *l, struct rows x)
     device_release(p->d, mark);
 }
 
-/* x, out: [n][n_embd]. */
+/* out = the weighted sum of the experts + the shared expert; x, out: [n][n_embd]. */
 static void feed_forward(struct pass *p, const struct layer *l, struct rows x, struct rows out)
 {
     const struct deepseek4 *g = p->g;
-    /* [n][n_experts]; [n][n_embd] */
-    struct rows score = device_rows(p->d, x.n, g->n_experts),
-                shared = device_rows(p->d, x.n, g->n_embd);
+    struct rows score = device_rows(p->d, x.n, g->n_experts); /* [n][n_experts] */
+    struct rows shared = device_rows(p->d, x.n, g->n_embd);   /* [n][n_embd]: the shared expert */
     one_matmul(p->d, l->router, x, score);
     device_sqrt_softplus(p->d, score);
     const struct device_route rule = {.bias = l->bias,
@@ -375,9 +375,9 @@ static void connect(struct pass *p, const struct layer *l, const struct hc *h,
                     struct rows to)
 {
     const size_t mark = device_mark(p->d);
-    /* x and out: [n][n_embd] */
-    struct rows gates, out = device_rows(p->d, from.n, p->g->n_embd);
-    struct rows x = hc_pre(p, h, from, &gates);
+    struct rows gates;                                         /* [n][n_hc + n_hc * n_hc] */
+    struct rows out = device_rows(p->d, from.n, p->g->n_embd); /* [n][n_embd]: of the sub-layer */
+    struct rows x = hc_pre(p, h, from, &gates);                /* [n][n_embd]: its input */
     family_part_rows(p->f, fn == attention ? "hc_attn_x" : "hc_ffn_x", layer_of(p, l), x);
     device_norm(p->d, x, x, norm, 1, p->g->eps);
     fn(p, l, x, out);
@@ -421,7 +421,7 @@ void family_deepseek4_head(struct pass *p, const struct hc *h, const struct devi
     one_matmul(p->d, g->out, y, p->f->logits);
 }
 
-/* All streams begin as the token's row. */
+/* All streams of x [n][n_hc * n_embd] begin as the token's row. */
 static void embed(struct pass *p, struct rows x)
 {
     const struct deepseek4 *g = p->g;

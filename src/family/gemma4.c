@@ -3,7 +3,7 @@
  * gemma4 - Gemma 4 text models: dense (31B, 12B), mixture of experts (26B-A4B), and the
  * small ones with per-layer embeddings (E4B, E2B).
  *
- * Order of the file: hyper-parameters, weights, what positions leave behind, forward pass,
+ * Order of the file: hyper-parameters, weights, KV layout, forward pass,
  * then the names of the Hugging Face checkpoint (gemma4_hf.c).
  */
 #include "family/gemma4.h"
@@ -565,7 +565,7 @@ static ingle_status gemma4_bind(void **self, struct model *m, const struct io_me
     return INGLE_OK;
 }
 
-/* ---- what positions leave behind ---- */
+/* ---- KV layout ---- */
 
 static ingle_status gemma4_kv(const void *self, const struct kv_types *types, struct kv_spec *out,
                               struct err *err)
@@ -658,7 +658,7 @@ static void per_layer_inputs(struct pass *p, struct rows x, const int32_t *token
 
 /* ---- borders ---- */
 
-/* A border row: the stream, what the per-layer embedding is for the layers behind it, and the keys
+/* A border row: the stream, what the per-layer embedding is for the layers after it, and the keys
  * and values that such layers borrow from layers before it, full layers first. */
 
 /* The layer whose keys and values layers of a kind in [from, to) borrow, if it comes before them;
@@ -711,7 +711,7 @@ static int64_t gemma4_tap_width(const void *self)
     return g->n_embd;
 }
 
-/* Keys and values of a layer that layers behind the end borrow. */
+/* Keys and values of a layer that layers after the end borrow. */
 static void lend(struct pass *p, int64_t layer, struct rows k, struct rows v)
 {
     const struct gemma4 *g = p->g;
@@ -755,17 +755,16 @@ static void leave(struct pass *p, struct rows x)
                     rows_columns(p->ple, (p->end - p->ple_from) * g->n_ple, n));
 }
 
-/* x: [n][n_embd], the residual stream. */
+/* x += norm(W_o attention(norm(x))); x: [n][n_embd], the residual stream. */
 static void attention(struct pass *p, const struct layer *l, struct rows x)
 {
     const struct gemma4 *g = p->g;
     const size_t mark = device_mark(p->d);
-    /* [n][n_embd]; [n][n_heads * head] */
-    struct rows h = device_rows(p->d, x.n, g->n_embd);
-    struct rows q = device_rows(p->d, x.n, g->n_heads * l->head);
+    struct rows h = device_rows(p->d, x.n, g->n_embd);            /* [n][n_embd]: norm(x) */
+    struct rows q = device_rows(p->d, x.n, g->n_heads * l->head); /* [n][n_heads * head] */
     device_norm(p->d, h, x, l->attn_norm, 1, g->eps);
     if (l->owns_kv) {
-        /* [n][n_kv_heads * head] */
+        /* keys and values, both [n][n_kv_heads * head] */
         struct rows k = device_rows(p->d, x.n, l->n_kv_heads * l->head);
         struct rows v = device_rows(p->d, x.n, l->n_kv_heads * l->head);
         const struct device_product qkv[] = {
@@ -782,7 +781,7 @@ static void attention(struct pass *p, const struct layer *l, struct rows x)
     }
     device_norm(p->d, q, q, l->q_norm, g->n_heads, g->eps);
     device_rope(p->d, q, &p->rope[l->sliding], g->n_heads, l->head / 2);
-    /* [n][n_heads * head] */
+    /* [n][n_heads * head]: what each head reads; then h = W_o o, [n][n_embd] */
     struct rows o = device_rows(p->d, x.n, g->n_heads * l->head);
     family_attend(p->f, l->stream, q, g->n_heads, o, l->sliding ? g->window : 0, g->scale);
     one_matmul(p->d, l->o, o, h);
@@ -798,14 +797,14 @@ static void guess(struct pass *p, const struct layer *l, struct rows x)
     if (next >= g->layer + p->end || !expert_wants_guess(&next->experts, x.n))
         return;
     const size_t mark = device_mark(p->d);
-    /* [n][n_embd]; [n][n_experts]: what the router says */
-    struct rows u = device_rows(p->d, x.n, g->n_embd), z = device_rows(p->d, x.n, g->n_experts);
+    struct rows u = device_rows(p->d, x.n, g->n_embd);        /* [n][n_embd]: norm(x) * scale */
+    struct rows score = device_rows(p->d, x.n, g->n_experts); /* [n][n_experts]: router scores */
     device_norm(p->d, u, x, NULL, 1, g->eps);
     device_mul_vector(p->d, u, next->router_scale);
-    one_matmul(p->d, next->router, u, z);
+    one_matmul(p->d, next->router, u, score);
     const int64_t k = num_min(num_min(2 * g->n_used, g->n_experts), EXPERT_MAX_USED);
     const struct device_routed c =
-        device_route(p->d, &(struct device_route){.k = k, .scale = 1.0f}, z);
+        device_route(p->d, &(struct device_route){.k = k, .scale = 1.0f}, score);
     expert_guess(p->d, &next->experts, &c, x.n);
     device_release(p->d, mark);
 }
@@ -817,19 +816,20 @@ static void experts(struct pass *p, const struct layer *l, struct rows x,
 {
     const struct gemma4 *g = p->g;
     const size_t mark = device_mark(p->d);
-    /* [n][n_embd]; [n][n_experts]: what the router says */
-    struct rows u = device_rows(p->d, x.n, g->n_embd), z = device_rows(p->d, x.n, g->n_experts);
+    /* [n][n_embd]: what the router reads, then what the experts read */
+    struct rows u = device_rows(p->d, x.n, g->n_embd);
+    struct rows score = device_rows(p->d, x.n, g->n_experts); /* [n][n_experts] */
     device_norm(p->d, u, x, NULL, 1, g->eps);
     device_mul_vector(p->d, u, l->router_scale);
     device_scale(p->d, u, u, (float)(1.0 / sqrt((double)g->n_embd)));
-    one_matmul(p->d, l->router, u, z);
-    device_softmax(p->d, z);
+    one_matmul(p->d, l->router, u, score);
+    device_softmax(p->d, score);
     const struct device_route rule = {
         .k = g->n_used, .normalise = true, .factor = l->expert_scale, .scale = 1.0f};
     /* ids and weights [n][n_used] */
-    const struct device_routed c = expert_route(p->d, &l->experts, rule, z);
+    const struct device_routed c = expert_route(p->d, &l->experts, rule, score);
     device_norm(p->d, u, x, l->pre_ffn_norm_2, 1, g->eps);
-    /* [n][n_embd] */
+    /* [n][n_embd]: the weighted sum of the experts */
     struct rows out = device_rows(p->d, x.n, g->n_embd);
     struct expert_eval eval = {.d = p->d,
                                .layer = &l->experts,
@@ -851,8 +851,8 @@ static void feed_forward(struct pass *p, const struct layer *l, struct rows x, f
 {
     const struct gemma4 *g = p->g;
     const size_t mark = device_mark(p->d);
-    /* [n][n_embd] */
-    struct rows u = device_rows(p->d, x.n, g->n_embd), y = device_rows(p->d, x.n, g->n_embd);
+    struct rows u = device_rows(p->d, x.n, g->n_embd); /* [n][n_embd]: norm(x) */
+    struct rows y = device_rows(p->d, x.n, g->n_embd); /* [n][n_embd]: what is added to x */
     device_norm(p->d, u, x, l->ffn_norm, 1, g->eps);
     /* y = Wdown(gelu(Wgate u) * Wup u) */
     const struct device_mlp m = {
@@ -865,12 +865,14 @@ static void feed_forward(struct pass *p, const struct layer *l, struct rows x, f
     device_release(p->d, mark);
 }
 
+/* x = (x + norm(W_proj (gelu(W_gate x) * ple))) * scale, with the layer's part of the per-layer
+ * embeddings; x: [n][n_embd]. */
 static void per_layer_block(struct pass *p, const struct layer *l, int64_t il, struct rows x)
 {
     const struct gemma4 *g = p->g;
     const size_t mark = device_mark(p->d);
-    /* [n][n_ple]; [n][n_embd] */
-    struct rows gate = device_rows(p->d, x.n, g->n_ple), h = device_rows(p->d, x.n, g->n_embd);
+    struct rows gate = device_rows(p->d, x.n, g->n_ple); /* [n][n_ple] */
+    struct rows h = device_rows(p->d, x.n, g->n_embd);   /* [n][n_embd] */
     one_matmul(p->d, l->ple_gate, x, gate);
     device_glu(p->d, DEVICE_GELU, 0, gate, gate,
                rows_columns(p->ple, (il - p->ple_from) * g->n_ple, g->n_ple));
@@ -879,6 +881,7 @@ static void per_layer_block(struct pass *p, const struct layer *l, int64_t il, s
     device_release(p->d, mark);
 }
 
+/* logits = softcap(W_out norm(x)), of the wanted rows of x [n][n_embd]. */
 static void head(struct pass *p, struct rows x)
 {
     const struct gemma4 *g = p->g;
@@ -898,6 +901,7 @@ static void head(struct pass *p, struct rows x)
         device_softcap(p->d, p->f->logits, g->softcap);
 }
 
+/* x [n][n_embd] = sqrt(n_embd) * E[token], or a row of a picture or of sound in its place. */
 static void embed(struct pass *p, struct rows x)
 {
     const struct gemma4 *g = p->g;

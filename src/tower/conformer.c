@@ -79,7 +79,7 @@ static int64_t rows_of(const struct binder *b, const char *name)
 {
     const struct io_tensor *t = model_find(b->m, name);
     const uint64_t n = t && t->n_dims ? t->ne[t->n_dims - 1] : 0;
-    return n && n <= TOWER_MAX_WIDTH ? (int64_t)n : 1; /* 1: binding it tells what is wrong */
+    return n && n <= TOWER_MAX_WIDTH ? (int64_t)n : 1; /* 1: binding reports what is wrong */
 }
 
 void tower_bind_conformer(struct binder *b, struct conformer *c)
@@ -169,16 +169,18 @@ static void convolve(struct pass *p, const struct conformer *c, int which, struc
     device_release(p->d, mark);
 }
 
-/* Rows [t0, t0 + n) of the stream, each made of seven frames. */
+/* Rows x [n][d] of the stream from t0 on, each made of seven frames of mel [n_mel][TOWER_MELS]:
+ * two convolutions of stride 2, then a projection. */
 static void subsample(struct pass *p, const struct conformer *c, const float *mel, int64_t n_mel,
                       int64_t t0, struct rows x)
 {
     const int64_t n_half = num_div_up(n_mel, 2), half = TOWER_MELS / 2, quarter = half / 2;
     const int64_t h0 = num_max(0, 2 * t0 - 1), h1 = num_min(n_half, 2 * (t0 + x.n));
     const size_t mark = device_mark(p->d);
-    struct rows first = device_rows(p->d, (h1 - h0) * half, c->channels[0]),
-                second = device_rows(p->d, x.n * quarter, c->channels[1]),
-                joined = device_rows(p->d, x.n, quarter * c->channels[1]);
+    /* [h1 - h0][half][channels[0]]; [n][quarter][channels[1]]; [n][quarter * channels[1]] */
+    struct rows first = device_rows(p->d, (h1 - h0) * half, c->channels[0]);
+    struct rows second = device_rows(p->d, x.n * quarter, c->channels[1]);
+    struct rows joined = device_rows(p->d, x.n, quarter * c->channels[1]);
     struct unfold u = {mel, 1, 1, TOWER_MELS, 0, n_mel, n_mel, h0, {0}};
     convolve(p, c, 0, &u, first);
     u = (struct unfold){first.at, first.stride, c->channels[0], half, h0, h1 - h0, n_half, t0, {0}};
@@ -192,17 +194,20 @@ static void subsample(struct pass *p, const struct conformer *c, const float *me
 
 /* ---- a layer ---- */
 
-/* What the threads read. */
-struct hear {
+/* What tasks over rows read and write. */
+struct row_task {
     const struct conformer_layer *l;
     int64_t n_heads;
-    struct rows x, y, q, k, v, rel;
+    struct rows x, y;    /* input and output, [n][width] */
+    struct rows q, k, v; /* [n][n_heads * head] */
+    struct rows rel;     /* [SEEN][n_heads * head]: keys of distances */
 };
 
+/* x_i = silu(x_i). */
 static void silu_row(const struct kern_table *k, void *arg, int64_t i)
 {
     enum { PIECE = 256 };
-    const struct hear *h = arg;
+    const struct row_task *h = arg;
     float *x = h->x.at + i * h->x.stride, one[PIECE]; /* the kernel's second factor */
     for (int c = 0; c < PIECE; c++)
         one[c] = 1.0F;
@@ -210,26 +215,27 @@ static void silu_row(const struct kern_table *k, void *arg, int64_t i)
         k->math.glu_silu(x + c, x + c, one, num_min(PIECE, h->x.width - c));
 }
 
-/* x = x + norm(W2 silu(W1 norm(x))) / 2. */
+/* x = x + norm(W2 silu(W1 norm(x))) / 2; x: [n][d]. */
 static void feed_forward(struct pass *p, const struct conformer *c, const struct conformer_layer *l,
                          int which, struct rows x)
 {
     const size_t mark = device_mark(p->d);
-    struct rows n = device_rows(p->d, x.n, c->d), wide = device_rows(p->d, x.n, c->n_ff);
-    struct hear h = {.x = wide};
-    device_norm(p->d, n, x, l->ff[which].norm, 1, EPS);
-    tower_apply(p, &l->ff[which].up, n, wide);
-    device_each(p->d, wide.n, 16 * wide.width, silu_row, &h);
-    tower_apply(p, &l->ff[which].down, wide, n);
-    device_norm(p->d, n, n, l->ff[which].post, 1, EPS);
-    device_scale(p->d, n, n, 0.5f);
-    device_add(p->d, x, n);
+    struct rows h = device_rows(p->d, x.n, c->d);     /* [n][d]: norm(x), then the output */
+    struct rows up = device_rows(p->d, x.n, c->n_ff); /* [n][n_ff] */
+    device_norm(p->d, h, x, l->ff[which].norm, 1, EPS);
+    tower_apply(p, &l->ff[which].up, h, up);
+    device_each(p->d, up.n, 16 * up.width, silu_row, &(struct row_task){.x = up});
+    tower_apply(p, &l->ff[which].down, up, h);
+    device_norm(p->d, h, h, l->ff[which].post, 1, EPS);
+    device_scale(p->d, h, h, 0.5f);
+    device_add(p->d, x, h);
     device_release(p->d, mark);
 }
 
+/* q_i *= q_scale; k_i *= softplus(1) / log 2. */
 static void scale_row(const struct kern_table *k, void *arg, int64_t i)
 {
-    const struct hear *h = arg;
+    const struct row_task *h = arg;
     k->math.mul(h->q.at + i * h->q.stride, h->l->q_scale, h->q.width);
     k->math.scale(h->k.at + i * h->k.stride, h->k.at + i * h->k.stride,
                   (float)(log(1.0 + exp(1.0)) / log(2.0)), h->k.width);
@@ -238,7 +244,7 @@ static void scale_row(const struct kern_table *k, void *arg, int64_t i)
 /* s = q_t . k_j + q_t . rel(t - j), capped; the row's values by the softmax of that. */
 static void near_row(const struct kern_table *k, void *arg, int64_t t)
 {
-    const struct hear *h = arg;
+    const struct row_task *h = arg;
     const int64_t n = num_min(SEEN, t + 1), width = h->q.width / h->n_heads;
     float score[SEEN];
     for (int64_t head = 0; head < h->n_heads; head++) {
@@ -273,36 +279,39 @@ static struct rows distances(struct pass *p, const struct conformer *c)
     return x;
 }
 
+/* x = x + norm(Wo attention(norm(x))), with SEEN positions and their distances; x: [n][d]. */
 static void attention(struct pass *p, const struct conformer *c, int64_t il, struct rows x)
 {
     const struct conformer_layer *l = &c->layer[il];
     const size_t mark = device_mark(p->d);
-    struct rows n = device_rows(p->d, x.n, c->d), rel = device_rows(p->d, SEEN, c->d);
-    struct hear h = {.l = l,
-                     .n_heads = c->n_heads,
-                     .y = n,
-                     .q = device_rows(p->d, x.n, c->d),
-                     .k = device_rows(p->d, x.n, c->d),
-                     .v = device_rows(p->d, x.n, c->d),
-                     .rel = rel};
-    device_norm(p->d, n, x, l->attn_pre, 1, EPS);
-    tower_apply(p, &l->q, n, h.q);
-    tower_apply(p, &l->k, n, h.k);
-    tower_apply(p, &l->v, n, h.v);
+    struct rows h = device_rows(p->d, x.n, c->d);    /* [n][d]: norm(x), then what heads read */
+    struct rows rel = device_rows(p->d, SEEN, c->d); /* [SEEN][n_heads * head] */
+    struct row_task a = {.l = l,
+                         .n_heads = c->n_heads,
+                         .y = h,
+                         .q = device_rows(p->d, x.n, c->d),
+                         .k = device_rows(p->d, x.n, c->d),
+                         .v = device_rows(p->d, x.n, c->d),
+                         .rel = rel};
+    device_norm(p->d, h, x, l->attn_pre, 1, EPS);
+    tower_apply(p, &l->q, h, a.q);
+    tower_apply(p, &l->k, h, a.k);
+    tower_apply(p, &l->v, h, a.v);
     tower_matmul(p->d, l->k_rel, distances(p, c), rel);
-    device_each(p->d, x.n, 2 * c->d, scale_row, &h);
-    device_each(p->d, x.n, 3 * SEEN * c->d, near_row, &h);
-    tower_apply(p, &l->o, n, h.q);
-    tower_see(p, 0, h.q, "layer%lld.attn_out", (long long)il);
-    device_add_norm(p->d, x, h.q, l->attn_post, EPS, 1.0f);
+    device_each(p->d, x.n, 2 * c->d, scale_row, &a);
+    device_each(p->d, x.n, 3 * SEEN * c->d, near_row, &a);
+    struct rows out = a.q; /* [n][d]: Wo h, in the memory of the queries */
+    tower_apply(p, &l->o, h, out);
+    tower_see(p, 0, out, "layer%lld.attn_out", (long long)il);
+    device_add_norm(p->d, x, out, l->attn_post, EPS, 1.0f);
     device_release(p->d, mark);
 }
 
-/* The first half times the sigmoid of the second. */
+/* y_i = the first half of x_i times the sigmoid of the second half. */
 static void gate_row(const struct kern_table *k, void *arg, int64_t i)
 {
     (void)k;
-    const struct hear *h = arg;
+    const struct row_task *h = arg;
     const float *x = h->x.at + i * h->x.stride, *gate = x + h->y.width;
     float *y = h->y.at + i * h->y.stride;
     for (int64_t c = 0; c < h->y.width; c++)
@@ -313,7 +322,7 @@ static void gate_row(const struct kern_table *k, void *arg, int64_t i)
 static void taps_row(const struct kern_table *k, void *arg, int64_t t)
 {
     (void)k;
-    const struct hear *h = arg;
+    const struct row_task *h = arg;
     float *y = h->y.at + t * h->y.stride;
     memset(y, 0, (size_t)h->y.width * sizeof *y);
     for (int64_t i = num_max(0, TAPS - 1 - t); i < TAPS; i++) {
@@ -323,20 +332,22 @@ static void taps_row(const struct kern_table *k, void *arg, int64_t t)
     }
 }
 
+/* x = x + W2 silu(norm(conv(glu(W1 norm(x))))), conv: TAPS taps per dimension; x: [n][d]. */
 static void convolution(struct pass *p, const struct conformer *c, const struct conformer_layer *l,
                         struct rows x)
 {
     const size_t mark = device_mark(p->d);
-    struct rows n = device_rows(p->d, x.n, c->d), wide = device_rows(p->d, x.n, 2 * c->d),
-                y = device_rows(p->d, x.n, c->d);
-    device_norm(p->d, n, x, l->conv_pre, 1, EPS);
-    tower_apply(p, &l->pw1, n, wide);
-    device_each(p->d, x.n, 16 * c->d, gate_row, &(struct hear){.x = wide, .y = n});
-    device_each(p->d, x.n, 2 * TAPS * c->d, taps_row, &(struct hear){.l = l, .x = n, .y = y});
+    struct rows h = device_rows(p->d, x.n, c->d);        /* [n][d]: norm(x), glu, the output */
+    struct rows wide = device_rows(p->d, x.n, 2 * c->d); /* [n][2 * d]: values and gates */
+    struct rows y = device_rows(p->d, x.n, c->d);        /* [n][d]: after the taps */
+    device_norm(p->d, h, x, l->conv_pre, 1, EPS);
+    tower_apply(p, &l->pw1, h, wide);
+    device_each(p->d, x.n, 16 * c->d, gate_row, &(struct row_task){.x = wide, .y = h});
+    device_each(p->d, x.n, 2 * TAPS * c->d, taps_row, &(struct row_task){.l = l, .x = h, .y = y});
     device_norm(p->d, y, y, l->conv_norm, 1, EPS);
-    device_each(p->d, x.n, 16 * c->d, silu_row, &(struct hear){.x = y});
-    tower_apply(p, &l->pw2, y, n);
-    device_add(p->d, x, n);
+    device_each(p->d, x.n, 16 * c->d, silu_row, &(struct row_task){.x = y});
+    tower_apply(p, &l->pw2, y, h);
+    device_add(p->d, x, h);
     device_release(p->d, mark);
 }
 
@@ -369,7 +380,8 @@ void tower_encode_mel(struct pass *p, const struct conformer *c, const float *me
                       float *soft)
 {
     const int64_t n_rows = num_div_up(num_div_up(n, 2), 2);
-    struct rows x = device_rows(p->d, n_rows, c->d), y = device_rows(p->d, n_rows, c->d_out);
+    struct rows x = device_rows(p->d, n_rows, c->d);     /* [n_rows][d]: the residual stream */
+    struct rows y = device_rows(p->d, n_rows, c->d_out); /* [n_rows][d_out] */
     for (int64_t t = 0; t < n_rows; t += CONV_TILE)
         subsample(p, c, mel, n, t, rows_slice(x, t, num_min(CONV_TILE, n_rows - t)));
     tower_see(p, 0, x, "embed");

@@ -33,15 +33,19 @@ struct places {
 };
 
 struct vision_layer {
-    struct linear q, k, v, o, gate, up, down;
-    const struct device_vector *ln1, *q_norm, *k_norm, *attn_post, *ln2, *ffn_post;
+    struct linear q, k, v, o;                                     /* [d][d] */
+    struct linear gate, up;                                       /* [n_ff][d] */
+    struct linear down;                                           /* [d][n_ff] */
+    const struct device_vector *ln1, *attn_post, *ln2, *ffn_post; /* [d] */
+    const struct device_vector *q_norm, *k_norm;                  /* [d / n_heads] */
 };
 
 struct vision {
     int64_t n_layers, d, n_ff, n_heads, patch, pool;
     bool channel_first; /* elements of a patch are (c, y, x), as in GGUF, else (y, x, c) */
-    const struct device_matrix *embed, *project;
-    float *std_bias, *std_scale; /* f32 [d], or NULL */
+    const struct device_matrix *embed;   /* [d][3 * patch * patch] */
+    const struct device_matrix *project; /* [width of the model][d] */
+    float *std_bias, *std_scale;         /* f32 [d], or NULL */
     struct places places;
     float *inv_freq; /* f32 [d / n_heads / 4]: of both halves of a head */
     struct vision_layer *layer;
@@ -58,33 +62,37 @@ struct patches {
 };
 
 struct conformer_layer {
+    /* up: [n_ff][d], down: [d][n_ff], norm and post: [d] */
     struct { struct linear up, down; const struct device_vector *norm, *post; } ff[2];
-    const struct device_vector *attn_pre, *attn_post;
-    struct linear q, k, v, o;
-    const struct device_matrix *k_rel;
-    float *q_scale;      /* f32 [d]: of each dimension of a query */
-    const struct device_vector *conv_pre, *conv_norm, *out_norm;
-    struct linear pw1, pw2;
-    float *dw;           /* f32 [d][5] */
+    const struct device_vector *attn_pre, *attn_post; /* [d] */
+    struct linear q, k, v, o;                         /* [d][d] */
+    const struct device_matrix *k_rel;                /* [d][d]: keys of distances */
+    float *q_scale;                                   /* f32 [d]: of each dimension of a query */
+    const struct device_vector *conv_pre, *conv_norm, *out_norm; /* [d] */
+    struct linear pw1;                                           /* [2 * d][d] */
+    struct linear pw2;                                           /* [d][d] */
+    float *dw;                                                   /* f32 [d][5] */
 };
 
 struct conformer {
     int64_t n_layers, d, n_ff, n_heads, channels[2], d_out;
     const struct device_matrix *conv[2]; /* [channels][channels before * 9] */
-    const struct device_vector *conv_norm[2];
-    const struct device_matrix *input, *output, *project;
+    const struct device_vector *conv_norm[2]; /* [channels] */
+    const struct device_matrix *input;        /* [d][TOWER_MELS / 4 * channels[1]] */
+    const struct device_matrix *output;       /* [d_out][d] */
+    const struct device_matrix *project;      /* [width of the model][d_out] */
     float *output_bias; /* f32 [d_out] */
     struct conformer_layer *layer;
 };
 
 /* Sound without an encoder. */
 struct frames {
-    const struct device_matrix *project;
+    const struct device_matrix *project; /* [width of the model][TOWER_FRAME] */
 };
 
 enum tower_vision { VISION_NONE, VISION_ENCODER, VISION_PATCHES };
 enum tower_audio { AUDIO_NONE, AUDIO_CONFORMER, AUDIO_FRAMES };
-/* What a checkpoint's config.json says of tensors; SAYS_NOTHING: those that there are tell. */
+/* What a checkpoint's config.json says of tensors; SAYS_NOTHING: the tensors decide. */
 enum tower_says { SAYS_NOTHING, SAYS_NO, SAYS_YES };
 
 struct tower {

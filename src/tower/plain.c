@@ -34,14 +34,16 @@ void tower_bind_patches(struct binder *b, struct patches *v)
     v->project = tower_matrix(b, "mm.input_projection.weight", b->t->width, v->d);
 }
 
-/* What the threads read. */
+/* What tasks over rows read. */
 struct patch_job {
     const struct patches *v;
-    const unsigned char *rgb;
-    int64_t across, row; /* row: of the whole, of x's first one */
-    struct rows x, table_x, table_y;
+    const unsigned char *rgb;     /* u8 [down][across][3], of pixels */
+    int64_t across, row;          /* row: index of x's first row among all patches */
+    struct rows x;                /* [rows][3 * side * side] or [rows][d] */
+    struct rows table_x, table_y; /* [across][d], [down][d]: position embeddings */
 };
 
+/* Row i: the bytes of a patch / 255, in the order of the weights' columns. */
 static void read_patch(const struct kern_table *k, void *arg, int64_t i)
 {
     (void)k;
@@ -56,6 +58,7 @@ static void read_patch(const struct kern_table *k, void *arg, int64_t i)
                     (float)l->rgb[((y0 + y) * wide + x0 + x) * 3 + c] * (float)(1.0 / 255.0);
 }
 
+/* x += table_x[column] + table_y[row]. */
 static void add_place(const struct kern_table *k, void *arg, int64_t i)
 {
     const struct patch_job *l = arg;
@@ -75,8 +78,8 @@ void tower_see_patches(struct pass *p, const struct patches *v, const unsigned c
     for (int64_t i = 0; i < n; i += p->t->tile) {
         const int64_t rows = num_min(p->t->tile, n - i);
         const size_t mark = device_mark(p->d);
-        struct rows patch = device_rows(p->d, rows, 3 * v->side * v->side),
-                    x = device_rows(p->d, rows, v->d);
+        struct rows patch = device_rows(p->d, rows, 3 * v->side * v->side); /* pixels, 0 .. 1 */
+        struct rows x = device_rows(p->d, rows, v->d);                      /* [rows][d] */
         l.x = patch;
         l.row = i;
         device_each(p->d, rows, 4 * patch.width, read_patch, &l);
@@ -104,7 +107,7 @@ void tower_encode_frames(struct pass *p, const struct frames *f, const float *sa
                          float *soft)
 {
     const int64_t n_frames = num_div_up(n, TOWER_FRAME);
-    struct rows x = device_rows(p->d, n_frames, TOWER_FRAME);
+    struct rows x = device_rows(p->d, n_frames, TOWER_FRAME); /* samples, zeros at the end */
     if (device_runs(p->d))
         for (int64_t i = 0; i < n_frames; i++) {
             const int64_t here = num_min(TOWER_FRAME, n - i * TOWER_FRAME);

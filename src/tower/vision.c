@@ -106,14 +106,15 @@ struct grid {
     int64_t across, n;
 };
 
-/* What the threads read. */
-struct look {
+/* A tile of rows, and what tasks over its rows read. */
+struct tile {
     const struct vision *v;
-    const unsigned char *rgb;
+    const unsigned char *rgb; /* u8 [down][across][3], of pixels */
     struct grid grid;
-    int64_t row; /* of the whole, of x's first row */
-    struct rows x, table_x, table_y;
-    struct rows turn[2]; /* [across or down][place][pairs][cos, sin] */
+    int64_t row;                  /* index of x's first row among all patches */
+    struct rows x;                /* [rows of the tile][3 * patch * patch] or [...][d] */
+    struct rows table_x, table_y; /* [across][d], [down][d]: position embeddings */
+    struct rows rope[2];          /* [across], [down]: [pairs][cos, sin] */
     int64_t n_heads;
 };
 
@@ -121,7 +122,7 @@ struct look {
 static void read_patch(const struct kern_table *k, void *arg, int64_t i)
 {
     (void)k;
-    const struct look *l = arg;
+    const struct tile *l = arg;
     const int64_t p = l->v->patch, at = l->row + i, x0 = at % l->grid.across * p,
                   y0 = at / l->grid.across * p, wide = l->grid.across * p;
     float *to = l->x.at + i * l->x.stride;
@@ -135,21 +136,23 @@ static void read_patch(const struct kern_table *k, void *arg, int64_t i)
             }
 }
 
+/* x += table_x[column] + table_y[row]. */
 static void add_place(const struct kern_table *k, void *arg, int64_t i)
 {
-    const struct look *l = arg;
+    const struct tile *l = arg;
     const int64_t at = l->row + i;
     float *x = l->x.at + i * l->x.stride;
     k->math.add(x, l->table_x.at + at % l->grid.across * l->table_x.stride, l->x.width);
     k->math.add(x, l->table_y.at + at / l->grid.across * l->table_y.stride, l->x.width);
 }
 
-static void turn_row(const struct kern_table *k, void *arg, int64_t i)
+/* Rotates the first half of each head by the column, the second half by the row. */
+static void rope_row(const struct kern_table *k, void *arg, int64_t i)
 {
-    const struct look *l = arg;
+    const struct tile *l = arg;
     const int64_t at = l->row + i, head = l->x.width / l->n_heads, half = head / 2;
-    const float *across = l->turn[0].at + at % l->grid.across * l->turn[0].stride,
-                *down = l->turn[1].at + at / l->grid.across * l->turn[1].stride;
+    const float *across = l->rope[0].at + at % l->grid.across * l->rope[0].stride,
+                *down = l->rope[1].at + at / l->grid.across * l->rope[1].stride;
     float *x = l->x.at + i * l->x.stride;
     for (int64_t h = 0; h < l->n_heads; h++, x += head) {
         k->math.rope(x, across, half / 2, half / 2);
@@ -157,8 +160,8 @@ static void turn_row(const struct kern_table *k, void *arg, int64_t i)
     }
 }
 
-/* cos and sin of places 0 .. n - 1. */
-static struct rows turns(struct pass *p, const struct vision *v, int64_t n)
+/* [n][pairs * 2]: cos and sin of places 0 .. n - 1. */
+static struct rows rope_table(struct pass *p, const struct vision *v, int64_t n)
 {
     const int64_t pairs = v->d / v->n_heads / 4;
     struct rows cs = device_rows(p->d, n, 2 * pairs);
@@ -171,13 +174,14 @@ static struct rows turns(struct pass *p, const struct vision *v, int64_t n)
     return cs;
 }
 
-static void embed(struct pass *p, struct look *l, struct rows x)
+/* x [n][d] = W patch + position embeddings, a tile of rows at a time. */
+static void embed(struct pass *p, struct tile *l, struct rows x)
 {
     const struct vision *v = l->v;
     for (int64_t i = 0; i < x.n; i += p->t->tile) {
         const size_t mark = device_mark(p->d);
         const struct rows to = rows_slice(x, i, num_min(p->t->tile, x.n - i));
-        l->x = device_rows(p->d, to.n, 3 * v->patch * v->patch);
+        l->x = device_rows(p->d, to.n, 3 * v->patch * v->patch); /* pixels, -1 .. 1 */
         l->row = i;
         device_each(p->d, to.n, 4 * l->x.width, read_patch, l);
         tower_matmul(p->d, v->embed, l->x, to);
@@ -188,64 +192,68 @@ static void embed(struct pass *p, struct look *l, struct rows x)
     }
 }
 
-/* Keys and values of the rows from l->row on; n: what they are made of. */
-static void keys_values(struct pass *p, const struct vision_layer *w, struct look *l, struct rows x,
+/* Keys and values of the rows x [rows][d] from l->row on into kv. */
+static void keys_values(struct pass *p, const struct vision_layer *w, struct tile *l, struct rows x,
                         const struct device_dense *kv)
 {
     const struct vision *v = l->v;
     const size_t mark = device_mark(p->d);
-    struct rows n = device_rows(p->d, x.n, v->d), k = device_rows(p->d, x.n, v->d),
-                values = device_rows(p->d, x.n, v->d);
-    device_norm(p->d, n, x, w->ln1, 1, EPS);
-    tower_apply(p, &w->k, n, k);
-    tower_apply(p, &w->v, n, values);
+    struct rows h = device_rows(p->d, x.n, v->d);      /* [rows][d]: norm(x) */
+    struct rows k = device_rows(p->d, x.n, v->d);      /* [rows][n_heads * head] */
+    struct rows values = device_rows(p->d, x.n, v->d); /* [rows][n_heads * head] */
+    device_norm(p->d, h, x, w->ln1, 1, EPS);
+    tower_apply(p, &w->k, h, k);
+    tower_apply(p, &w->v, h, values);
     device_norm(p->d, k, k, w->k_norm, v->n_heads, EPS);
     device_norm(p->d, values, values, NULL, v->n_heads, EPS); /* V has no weight */
     l->x = k;
-    device_each(p->d, k.n, k.width, turn_row, l);
+    device_each(p->d, k.n, k.width, rope_row, l);
     device_dense_put(p->d, kv, l->row, k, values);
     device_release(p->d, mark);
 }
 
-/* x = x + norm(Wo attention(q)); all patches see all. */
-static void attention(struct pass *p, int64_t il, struct look *l, struct rows x,
+/* x = x + norm(Wo attention(q)), x: [rows][d]; every patch attends to all patches. */
+static void attention(struct pass *p, int64_t il, struct tile *l, struct rows x,
                       const struct device_dense *kv)
 {
     const struct vision *v = l->v;
     const struct vision_layer *w = &v->layer[il];
     const size_t mark = device_mark(p->d);
-    struct rows n = device_rows(p->d, x.n, v->d), q = device_rows(p->d, x.n, v->d);
-    device_norm(p->d, n, x, w->ln1, 1, EPS);
-    tower_apply(p, &w->q, n, q);
+    struct rows h = device_rows(p->d, x.n, v->d); /* [rows][d]: norm(x), then what heads read */
+    struct rows q = device_rows(p->d, x.n, v->d); /* [rows][n_heads * head], then Wo h */
+    device_norm(p->d, h, x, w->ln1, 1, EPS);
+    tower_apply(p, &w->q, h, q);
     device_norm(p->d, q, q, w->q_norm, v->n_heads, EPS);
     l->x = q;
-    device_each(p->d, q.n, q.width, turn_row, l);
-    device_dense_attend(p->d, kv, q, n);
-    tower_apply(p, &w->o, n, q);
+    device_each(p->d, q.n, q.width, rope_row, l);
+    device_dense_attend(p->d, kv, q, h);
+    tower_apply(p, &w->o, h, q);
     tower_see(p, l->row, q, "layer%lld.attn_out", (long long)il);
     device_add_norm(p->d, x, q, w->attn_post, EPS, 1.0f);
     device_release(p->d, mark);
 }
 
-/* x = x + norm(Wdown(gelu(Wgate n) * Wup n)). */
-static void feed_forward(struct pass *p, int64_t il, const struct look *l, struct rows x)
+/* x = x + norm(Wdown(gelu(Wgate h) * Wup h)), h = norm(x); x: [rows][d]. */
+static void feed_forward(struct pass *p, int64_t il, const struct tile *l, struct rows x)
 {
     const struct vision *v = l->v;
     const struct vision_layer *w = &v->layer[il];
     const size_t mark = device_mark(p->d);
-    struct rows n = device_rows(p->d, x.n, v->d), gate = device_rows(p->d, x.n, v->n_ff),
-                up = device_rows(p->d, x.n, v->n_ff);
-    device_norm(p->d, n, x, w->ln2, 1, EPS);
-    tower_apply(p, &w->gate, n, gate);
-    tower_apply(p, &w->up, n, up);
+    struct rows h = device_rows(p->d, x.n, v->d);       /* [rows][d]: norm(x), then the output */
+    struct rows gate = device_rows(p->d, x.n, v->n_ff); /* [rows][n_ff] */
+    struct rows up = device_rows(p->d, x.n, v->n_ff);   /* [rows][n_ff] */
+    device_norm(p->d, h, x, w->ln2, 1, EPS);
+    tower_apply(p, &w->gate, h, gate);
+    tower_apply(p, &w->up, h, up);
     device_glu(p->d, DEVICE_GELU, 0, gate, gate, up);
-    tower_apply(p, &w->down, gate, n);
-    tower_see(p, l->row, n, "layer%lld.mlp_out", (long long)il);
-    device_add_norm(p->d, x, n, w->ffn_post, EPS, 1.0f);
+    tower_apply(p, &w->down, gate, h);
+    tower_see(p, l->row, h, "layer%lld.mlp_out", (long long)il);
+    device_add_norm(p->d, x, h, w->ffn_post, EPS, 1.0f);
     device_release(p->d, mark);
 }
 
-static void layer(struct pass *p, int64_t il, struct look *l, struct rows x,
+/* One layer of x [n][d]: keys and values of all rows first, then the rest, a tile at a time. */
+static void layer(struct pass *p, int64_t il, struct tile *l, struct rows x,
                   const struct device_dense *kv)
 {
     for (int64_t i = 0; i < x.n; i += p->t->tile) {
@@ -276,10 +284,11 @@ int64_t tower_vision_steps(const struct tower *t, int64_t n_tokens)
 struct pooling {
     const struct vision *v;
     struct grid grid;
-    struct rows x, y;
+    struct rows x; /* [patches][d] */
+    struct rows y; /* [n_across * n_down][d] */
 };
 
-/* The mean of a block of patches, times the root of the width. */
+/* y_i = sqrt(d) * the mean of a block of pool x pool patches. */
 static void pool_row(const struct kern_table *k, void *arg, int64_t i)
 {
     const struct pooling *a = arg;
@@ -295,6 +304,7 @@ static void pool_row(const struct kern_table *k, void *arg, int64_t i)
     k->math.scale(y, y, scale, a->y.width);
 }
 
+/* y_i = (y_i - std_bias) * std_scale. */
 static void standardise_row(const struct kern_table *k, void *arg, int64_t i)
 {
     (void)k;
@@ -308,10 +318,10 @@ void tower_see_vision(struct pass *p, const struct vision *v, const unsigned cha
                       int64_t n_across, int64_t n_down, float *soft)
 {
     const struct grid grid = {n_across * v->pool, n_across * v->pool * n_down * v->pool};
-    struct look l = {.v = v, .rgb = rgb, .grid = grid, .n_heads = v->n_heads};
-    struct rows x = device_rows(p->d, grid.n, v->d);
-    l.turn[0] = turns(p, v, grid.across);
-    l.turn[1] = turns(p, v, n_down * v->pool);
+    struct tile l = {.v = v, .rgb = rgb, .grid = grid, .n_heads = v->n_heads};
+    struct rows x = device_rows(p->d, grid.n, v->d); /* [patches][d]: the residual stream */
+    l.rope[0] = rope_table(p, v, grid.across);
+    l.rope[1] = rope_table(p, v, n_down * v->pool);
     const size_t mark = device_mark(p->d);
     l.table_x = tower_place_rows(p, &v->places, 0, grid.across);
     l.table_y = tower_place_rows(p, &v->places, 1, n_down * v->pool);
@@ -321,7 +331,7 @@ void tower_see_vision(struct pass *p, const struct vision *v, const unsigned cha
     for (int64_t i = 0; i < v->n_layers && !p->cancelled; i++)
         layer(p, i, &l, x, &kv);
     device_release(p->d, mark);
-    struct rows y = device_rows(p->d, n_across * n_down, v->d);
+    struct rows y = device_rows(p->d, n_across * n_down, v->d); /* [rows of the prompt][d] */
     struct pooling pooling = {v, grid, x, y};
     device_each(p->d, y.n, v->pool * v->pool * v->d, pool_row, &pooling);
     tower_see(p, 0, y, "pooled");

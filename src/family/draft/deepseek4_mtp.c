@@ -5,13 +5,13 @@
  * position before it, with its own collapse of the streams; embedding and output matrix are the
  * target's.
  *
- * What belongs to a token lies at the token's position: its latent, made with the streams before it
+ * What belongs to a token is at the token's position: its latent, made with the streams before it
  * (position 0 has none), and the target's streams there, which the next token needs.  So a step
  * writes at its own positions only, and of the streams only the newest row is needed.  Further
  * drafts follow from the block's own streams.
  *
  * Three spellings: `mtp.0.*` in the checkpoint (renamed) and in files with the block alone,
- * `blk.N.*` with `blk.N.nextn.*` behind the target's last layer, where both projections are one
+ * `blk.N.*` with `blk.N.nextn.*` after the target's last layer, where both projections are one
  * matrix over the concatenation [embedding, stream].
  */
 #include "family/deepseek4.h"
@@ -214,7 +214,7 @@ static ingle_status mtp_set(void *self, const struct family_draft_options *o,
     return INGLE_OK;
 }
 
-/* ---- what positions leave behind ---- */
+/* ---- KV layout ---- */
 
 static ingle_status mtp_kv(const void *self, const struct kv_types *types, struct kv_spec *out,
                            struct err *err)
@@ -257,14 +257,15 @@ static ingle_status mtp_kv(const void *self, const struct kv_types *types, struc
     return s;
 }
 
-/* x = what the layer reads: e_proj e + h_proj h, for each of the streams of in. */
+/* x = e_proj e + h_proj h, for each of the streams of in; in, x: [n][n_hc * n_embd]. */
 static void join(const struct mtp *t, struct pass *p, struct rows in, struct rows x)
 {
     const int64_t n = t->g->n_embd, n_hc = t->g->n_hc;
     const size_t mark = device_mark(p->d);
-    /* f32 [n][2 * n_embd]: embedding and stream beside each other; [n][n_embd] */
-    struct rows eh = device_rows(p->d, in.n, 2 * n), h = rows_columns(eh, n, n);
-    struct rows e = rows_columns(eh, 0, n), from_e = device_rows(p->d, in.n, n);
+    struct rows eh = device_rows(p->d, in.n, 2 * n); /* [n][2 * n_embd]: e, then h */
+    struct rows e = rows_columns(eh, 0, n);          /* [n][n_embd]: norm of the embedding */
+    struct rows h = rows_columns(eh, n, n);          /* [n][n_embd]: norm of a stream */
+    struct rows from_e = device_rows(p->d, in.n, n); /* [n][n_embd]: e_proj e */
     device_embed(p->d, e, t->g->embed, p->tokens, 1.0f);
     device_norm(p->d, e, e, t->e_norm, 1, t->g->eps);
     if (!t->eh_proj)
@@ -292,7 +293,7 @@ static struct pass pass_of(const struct mtp *t, const struct family_forward *f,
 struct observe {
     struct device *d;
     int last;       /* the target's last layer */
-    struct rows x;  /* [n_rows][n_hc * n_embd]: the streams behind it */
+    struct rows x;  /* [n_rows][n_hc * n_embd]: the streams after it */
 };
 
 static void *mtp_observe_begin(const void *self, const struct family_forward *f)
@@ -353,7 +354,7 @@ static void mtp_observe_end(const void *self, const struct family_forward *f, vo
     const size_t mark = device_mark(f->device);
     /* f32 [n_spans][n_hc * n_embd] */
     struct rows before = device_rows(f->device, f->step->n_spans, width);
-    family_rows_append(f, STREAMS, x); /* first: a branch begins behind rows of this step */
+    family_rows_append(f, STREAMS, x); /* first: a branch begins after rows of this step */
     family_rows_before(f, STREAMS, before);
     for (int64_t first = 0, k; first < n; first += k) {
         const size_t block_mark = device_mark(f->device);
@@ -362,7 +363,8 @@ static void mtp_observe_end(const void *self, const struct family_forward *f, vo
         family_block_begin(&b, f, first, k);
         struct pass p =
             pass_of(t, &b.forward, family_tokens(&b.forward), family_positions(&b.forward), k);
-        struct rows in = device_rows(p.d, k, width), z = device_rows(p.d, k, width);
+        struct rows in = device_rows(p.d, k, width); /* [k][n_hc * n_embd]: of the row before */
+        struct rows z = device_rows(p.d, k, width);  /* [k][n_hc * n_embd]: joined with e */
         streams_before(f, x, before, first, in);
         join(t, &p, in, z);
         family_deepseek4_latents(&p, &t->layer, family_deepseek4_attn_input(&p, &t->layer, z));
@@ -393,7 +395,7 @@ static void mtp_begin(const void *self, struct family_round *r)
     r->state = round;
 }
 
-/* The first n spans, a row each, j tokens behind the anchor; what they see begins where latents
+/* The first n spans, a row each, j tokens after the anchor; what they see begins where latents
  * do. */
 static void lay_out(const struct mtp *t, const struct family_round *r, int64_t j,
                     const int32_t *token, int64_t n, struct family_span *span, int64_t *pos,
@@ -433,12 +435,12 @@ static void mtp_next(const void *self, struct family_round *r, int64_t j, const 
     device_prompt_rows(d, 0, 0);
     struct pass p = pass_of(t, &f, token, pos, n);
     p.view = runs ? view : NULL;
-    /* f32 [n][n_hc * n_embd] */
+    /* both [n][n_hc * n_embd]: the streams */
     struct rows z = device_rows(d, n, width), y = device_rows(d, n, width);
     join(t, &p, x, z);
     family_deepseek4_layer(&p, &t->layer, z, y);
     device_copy(d, x, z);
-    struct rows h = family_deepseek4_collapse(&p, &t->hc_head, z);
+    struct rows h = family_deepseek4_collapse(&p, &t->hc_head, z); /* [n][n_embd] */
     device_norm(d, h, h, t->norm, 1, t->g->eps);
     if (n <= r->wide.n)
         r->out = family_draft_head(r, t->g->out, h, 0);

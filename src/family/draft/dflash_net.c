@@ -18,7 +18,7 @@ static void one_matmul(struct device *d, const struct device_matrix *w, struct r
     device_matmul(d, &(struct device_product){w, 0, x, y, NULL}, 1);
 }
 
-/* ---- what positions leave behind ---- */
+/* ---- KV layout ---- */
 
 static bool has_window(const struct dflash *g, const struct dflash_layer *l)
 {
@@ -67,9 +67,8 @@ static void keys_and_values(const struct dflash *g, const struct family_forward 
 {
     struct device *d = f->device;
     const struct dflash_layer *l = &g->layer[il];
-    /* f32 [n][n_kv_heads * head] */
-    struct rows k = device_rows(d, x.n, g->n_kv_heads * g->head),
-                v = device_rows(d, x.n, g->n_kv_heads * g->head);
+    struct rows k = device_rows(d, x.n, g->n_kv_heads * g->head); /* [n][n_kv_heads * head] */
+    struct rows v = device_rows(d, x.n, g->n_kv_heads * g->head); /* [n][n_kv_heads * head] */
     struct device_product p[3];
     int64_t n = 0;
     if (q)
@@ -142,8 +141,7 @@ void family_dflash_observe_end(const void *self, const struct family_forward *f,
     struct device *d = f->device;
     const int64_t n = f->step->n_rows;
     const size_t mark = device_mark(d);
-    /* f32 [n][n_embd] */
-    struct rows c = device_rows(d, n, g->n_embd);
+    struct rows c = device_rows(d, n, g->n_embd); /* [n][n_embd]: norm(W_fc taps), the context */
     family_prompt_rows(f);
     one_matmul(d, g->fc, family_dflash_observed(g, state, n), c);
     device_norm(d, c, c, g->context_norm, 1, g->eps);
@@ -169,7 +167,7 @@ struct pass {
     struct family_view *view[2];    /* [n_rows]: of full, of sliding layers; NULL in a dry run */
 };
 
-/* Where a row does not see what is behind it in most layers, masks behind the last draft that is
+/* Where a row does not see what is after it in most layers, masks after the last draft that is
  * wanted are left out, as the makers of these drafters do; where it does, they belong to the states
  * that were trained. */
 static int64_t block_of(const struct dflash *g, const struct family_round *r)
@@ -196,16 +194,16 @@ static struct family_view view_of(const struct dflash *g, bool sliding, int64_t 
     return v;
 }
 
-/* y = sum over taps t of (base[t] + what the row says of t and the channel's group) * x of the row
- * t before, in the block. */
-static void convolve(const struct pass *p, const struct dflash_conv *c, int side, struct rows said,
-                     struct rows x, struct rows y)
+/* y_i = sum over taps t of (base[t] + by_row_i[t][group of the channel]) * x_(i - t), in the block.
+ * x, y: [n][n_embd]; by_row: [n][2 sides][conv_kernel][groups]. */
+static void convolve(const struct pass *p, const struct dflash_conv *c, int side,
+                     struct rows by_row, struct rows x, struct rows y)
 {
     const struct dflash *g = p->g;
     const int64_t groups = g->n_embd / g->conv_group;
     if (!device_runs(p->d))
         return;
-    device_read_rows(p->d, said);
+    device_read_rows(p->d, by_row);
     device_read_rows(p->d, x);
     for (int64_t i = 0; i < x.n; i++) {
         float *to = y.at + i * y.stride;
@@ -214,7 +212,7 @@ static void convolve(const struct pass *p, const struct dflash_conv *c, int side
         for (int64_t t = 0; t < g->conv_kernel && t <= i % p->block; t++) {
             const float *from = x.at + (i - t) * x.stride,
                         *base = c->base + (side * g->conv_kernel + t) * g->n_embd;
-            const float *by = said.at + i * said.stride + (side * g->conv_kernel + t) * groups;
+            const float *by = by_row.at + i * by_row.stride + (side * g->conv_kernel + t) * groups;
             for (int64_t ch = 0, group = 0; group < groups; group++)
                 for (const int64_t end = ch + g->conv_group; ch < end; ch++)
                     to[ch] += (base[ch] + by[group]) * from[ch];
@@ -223,28 +221,28 @@ static void convolve(const struct pass *p, const struct dflash_conv *c, int side
     device_wrote_rows(p->d, y);
 }
 
-/* What a layer's part reads: the rows a, or with a convolution those around them; said: for
- * convolve_out(). */
+/* The input of a part of a layer: a [n][n_embd], or with a convolution its result; *by_row: the
+ * weights that add_part() uses. */
 static struct rows convolve_in(const struct pass *p, const struct dflash_conv *c, struct rows a,
-                               struct rows *said)
+                               struct rows *by_row)
 {
     if (!c->proj)
         return a;
     struct rows y = device_rows(p->d, a.n, a.width);
-    *said = device_rows(p->d, a.n, device_matrix_out(c->proj));
-    one_matmul(p->d, c->proj, a, *said);
-    convolve(p, c, 0, *said, a, y);
+    *by_row = device_rows(p->d, a.n, device_matrix_out(c->proj));
+    one_matmul(p->d, c->proj, a, *by_row);
+    convolve(p, c, 0, *by_row, a, y);
     return y;
 }
 
 /* x += o, or norm(o), as the kind of block and its convolution want it. */
-static void add_part(const struct pass *p, const struct dflash_conv *c, struct rows said,
+static void add_part(const struct pass *p, const struct dflash_conv *c, struct rows by_row,
                      const struct device_vector *norm, float scale, struct rows x, struct rows o)
 {
     struct rows y = o;
     if (c->proj) {
         y = device_rows(p->d, o.n, o.width);
-        convolve(p, c, 1, said, o, y);
+        convolve(p, c, 1, by_row, o, y);
     }
     if (norm) {
         device_add_norm(p->d, x, y, norm, p->g->eps, scale);
@@ -283,7 +281,8 @@ static bool see_as_positions(const struct pass *p, const struct family_view *vie
 }
 
 /* Rows of blocks as heads of a single row for each block, and back: of each key head the queries of
- * all rows stand together. Row r of all blocks is one view with a stride. */
+ * all rows stand together. Row r of all blocks is one view with a stride.  apart: [n * block]
+ * [n_heads * head]; together: [n][n_kv_heads][block][n_heads / n_kv_heads * head]. */
 static void gather(const struct pass *p, struct rows apart, struct rows together, bool back)
 {
     const struct dflash *g = p->g;
@@ -306,6 +305,7 @@ static void attend_as_heads(const struct pass *p, int64_t il, struct rows q, str
     const bool runs = device_runs(p->d);
     const size_t mark = device_mark(p->d);
     const int64_t n_spans = q.n / p->block, width = p->block * q.width;
+    /* both [n_spans][block * n_heads * head] */
     struct rows q1 = device_rows(p->d, n_spans, width), o1 = device_rows(p->d, n_spans, width);
     struct family_view *one = device_bytes(p->d, (size_t)n_spans * sizeof *one);
     struct family_span *span = device_bytes(p->d, (size_t)n_spans * sizeof *span);
@@ -340,38 +340,40 @@ static void attend(const struct pass *p, int64_t il, struct rows q, struct rows 
         attend_as_heads(p, il, q, o);
 }
 
+/* x += norm(W_o attention(norm(x))); x: [n][n_embd], the residual stream of the block. */
 static void attention(const struct pass *p, int64_t il, struct rows x)
 {
     const struct dflash *g = p->g;
     const struct dflash_layer *l = &g->layer[il];
     const size_t mark = device_mark(p->d);
-    /* f32 [n][n_embd]; q and o: [n][n_heads * head] */
-    struct rows a = device_rows(p->d, x.n, g->n_embd), said = {0};
-    struct rows q = device_rows(p->d, x.n, g->n_heads * g->head),
-                o = device_rows(p->d, x.n, g->n_heads * g->head);
+    struct rows a = device_rows(p->d, x.n, g->n_embd);            /* [n][n_embd]: norm(x) */
+    struct rows q = device_rows(p->d, x.n, g->n_heads * g->head); /* [n][n_heads * head] */
+    struct rows o = device_rows(p->d, x.n, g->n_heads * g->head); /* [n][n_heads * head] */
+    struct rows by_row = {0};
     device_norm(p->d, a, x, l->attn_norm, 1, g->eps);
-    keys_and_values(g, p->f, il, convolve_in(p, &l->attn_conv, a, &said), &p->rope, &q);
+    keys_and_values(g, p->f, il, convolve_in(p, &l->attn_conv, a, &by_row), &p->rope, &q);
     device_norm(p->d, q, q, l->q_norm, g->n_heads, g->eps);
     device_rope(p->d, q, &p->rope, g->n_heads, g->half);
     attend(p, il, q, o);
     one_matmul(p->d, l->o, o, a);
-    add_part(p, &l->attn_conv, said, l->post_attn_norm, 1.0f, x, a);
+    add_part(p, &l->attn_conv, by_row, l->post_attn_norm, 1.0f, x, a);
     device_release(p->d, mark);
 }
 
+/* x = (x + norm(mlp(norm(x)))) * scale; x: [n][n_embd]. */
 static void feed_forward(const struct pass *p, const struct dflash_layer *l, struct rows x)
 {
     const struct dflash *g = p->g;
     const size_t mark = device_mark(p->d);
-    /* f32 [n][n_embd] */
-    struct rows u = device_rows(p->d, x.n, g->n_embd), y = device_rows(p->d, x.n, g->n_embd),
-                said = {0};
+    struct rows u = device_rows(p->d, x.n, g->n_embd); /* [n][n_embd]: norm(x) */
+    struct rows y = device_rows(p->d, x.n, g->n_embd); /* [n][n_embd]: mlp(u) */
+    struct rows by_row = {0};
     device_norm(p->d, u, x, l->ffn_norm, 1, g->eps);
-    u = convolve_in(p, &l->ffn_conv, u, &said);
+    u = convolve_in(p, &l->ffn_conv, u, &by_row);
     device_mlp(p->d,
                &(struct device_mlp){.gate = l->gate, .up = l->up, .down = l->down, .act = g->act},
                u, y);
-    add_part(p, &l->ffn_conv, said, l->post_ffn_norm, l->scale, x, y);
+    add_part(p, &l->ffn_conv, by_row, l->post_ffn_norm, l->scale, x, y);
     device_release(p->d, mark);
 }
 

@@ -4,12 +4,12 @@
  * the target's keys and values (each kind of layer those of the target's last layer of the kind
  * that has any) and have none of their own.
  *
- * A step joins the target's embedding of the newest token with a hidden row: the target's, behind
+ * A step joins the target's embedding of the newest token with a hidden row: the target's, after
  * its output norm, at the position before the anchor, and then the step's own, projected back.  All
  * steps of a round stand at the anchor's position, and see what the target has computed before it.
  * All that is kept of a position is the hidden row, of the newest one.
  *
- * The head is dense, or ordered: tokens lie in clusters, whose centroids choose which rows of it
+ * The head is dense, or ordered: tokens are in clusters, whose centroids choose which rows of it
  * are computed.
  *
  * Spellings: `nextn.*` in files of llama.cpp, `mtp.*` in others, a checkpoint's own names
@@ -560,7 +560,7 @@ static ingle_status mtp_set(void *self, const struct family_draft_options *o,
     return INGLE_OK;
 }
 
-/* ---- what positions leave behind ---- */
+/* ---- KV layout ---- */
 
 static ingle_status mtp_kv(const void *self, const struct kv_types *types, struct kv_spec *out,
                            struct err *err)
@@ -587,7 +587,7 @@ static ingle_status mtp_kv(const void *self, const struct kv_types *types, struc
     return s;
 }
 
-/* [n_rows][n_back]: behind the target's output norm */
+/* [n_rows][n_back]: after the target's output norm */
 struct observe { struct device *d; struct rows y; };
 
 static void *mtp_observe_begin(const void *self, const struct family_forward *f)
@@ -662,7 +662,8 @@ struct pass {
 
 /* What the row at a span's anchor sees of the target's: all before it, or as much of that as a
  * window has beside the row (rule `rec`), but the token before it in any case.  Transformers lets
- * it see one more than a window (`hf`); that one is left out where its page may be gone. */
+ * it see one more than a window (`hf`); that one is left out where its page may have been dropped.
+ */
 static struct family_view view_of(const struct mtp *g, bool sliding, const struct family_span *s)
 {
     const int64_t pos = s->at, kept = pos > g->window ? (pos - g->window) / KV_PAGE * KV_PAGE : 0;
@@ -691,14 +692,16 @@ static void one_matmul(struct device *d, const struct device_matrix *w, struct r
     device_matmul(d, &(struct device_product){w, 0, x, y, NULL}, 1);
 }
 
+/* x += norm(W_o attention(norm(x))), then x = (x + norm(mlp(norm(x)))) * scale; the keys and
+ * values are the target's.  x: [n][n_embd]. */
 static void layer(const struct pass *p, const struct layer *l, struct rows x)
 {
     const struct mtp *g = p->g;
     const size_t mark = device_mark(p->d);
-    /* f32 [n][n_embd]; q and o: [n][n_heads * head] */
-    struct rows h = device_rows(p->d, x.n, g->n_embd), y = device_rows(p->d, x.n, g->n_embd);
-    struct rows q = device_rows(p->d, x.n, g->n_heads * l->head),
-                o = device_rows(p->d, x.n, g->n_heads * l->head);
+    struct rows h = device_rows(p->d, x.n, g->n_embd);            /* [n][n_embd]: norm(x) */
+    struct rows y = device_rows(p->d, x.n, g->n_embd);            /* [n][n_embd]: added to x */
+    struct rows q = device_rows(p->d, x.n, g->n_heads * l->head); /* [n][n_heads * head] */
+    struct rows o = device_rows(p->d, x.n, g->n_heads * l->head); /* [n][n_heads * head] */
     device_norm(p->d, h, x, l->attn_norm, 1, g->eps);
     one_matmul(p->d, l->q, h, q);
     device_norm(p->d, q, q, l->q_norm, g->n_heads, g->eps);
@@ -729,12 +732,13 @@ static void choose(const float *c, int64_t n, int64_t k, int32_t *best)
     }
 }
 
-/* Logits of the tokens of the chosen clusters; all others lie below. */
+/* Logits [n][n_vocab] of y [n][n_embd]: of the tokens of the top_k best clusters; all others get a
+ * lower value. */
 static void ordered_head(const struct mtp *g, struct device *d, struct rows y, struct rows logits)
 {
     const int64_t n = g->top_k * g->each;
-    /* f32 [n][n_centroids]; [n][n_embd] */
-    struct rows c = device_rows(d, y.n, g->n_centroids), row = device_rows(d, n, g->n_embd);
+    struct rows c = device_rows(d, y.n, g->n_centroids); /* [y.n][n_centroids]: cluster scores */
+    struct rows row = device_rows(d, n, g->n_embd);      /* [n][n_embd]: embeddings of tokens */
     int32_t *best = device_bytes(d, (size_t)g->top_k * sizeof *best),
             *token = device_bytes(d, (size_t)n * sizeof *token);
     one_matmul(d, g->centroids, y, c);
@@ -803,8 +807,7 @@ static void mtp_next(const void *self, struct family_round *r, int64_t j, const 
     p.f.step = &step;
     p.f.kv = r->target;
     device_embed(d, rows_columns(join, 0, g->n_back), g->ends.embed, token, g->ends.embed_scale);
-    /* f32 [n][n_embd] */
-    struct rows x = device_rows(d, n, g->n_embd);
+    struct rows x = device_rows(d, n, g->n_embd); /* [n][n_embd]: the residual stream */
     one_matmul(d, g->pre, join, x);
     for (int64_t il = 0; il < g->n_layers; il++)
         layer(&p, &g->layer[il], x);
