@@ -243,7 +243,7 @@ static int check_set(struct trial *t, const struct set *s, struct noise *r)
             n_bad += t->missed[i * t->f.pair_stride + j] != 12345.0f ||
                      t->kept[i * t->f.pair_stride + j] != 12345;
     wipe(t);
-    s->t->look(&t->f, t->first, t->scratch);
+    s->t->select(&t->f, t->first, t->scratch);
     for (int64_t i = n_splits(a) - 1; i >= 0; i--)
         s->t->split(&t->f, i, t->first,
                     t->state + i * a->n_rows * a->n_heads * kern_sparse_state(a->v_width),

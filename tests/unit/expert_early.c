@@ -103,7 +103,7 @@ static void bad_guesses_are_not_tried(void **state)
     seed = 88172645463325252u;
     struct expert_early e = {0};
     const struct disk d = {0.5, 0.1, 0.05, 1};
-    assert_true(run(&e, &d, 1000) == 1 && e.n_pairs == 0 && e.told && expert_early_turned(&e) &&
+    assert_true(run(&e, &d, 1000) == 1 && e.n_pairs == 0 && e.decided && expert_early_turned(&e) &&
                 !expert_early_turned(&e));
 }
 

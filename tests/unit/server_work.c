@@ -764,7 +764,7 @@ static void readers_stop(void **state)
         t[i].make(&text, t[i].n);
         struct json_object *body = request_body(text.at, text.n, &f);
         assert_non_null(body);
-        f = (struct fault){.ask = tire, .arg = &patience};
+        f = (struct fault){.poll = tire, .arg = &patience};
         request_init(&r, &(struct ingle_sampling){.temperature = 1, .top_p = 1});
         n_asked = 0;
         t[i].read(body, &r, &f);
@@ -773,7 +773,7 @@ static void readers_stop(void **state)
         assert_int_equal(n_asked, patience + 1);
         request_release(&r);
         json_object_put(body);
-        f = (struct fault){.ask = tire, .arg = &patience};
+        f = (struct fault){.poll = tire, .arg = &patience};
         n_asked = 0;
         assert_null(request_body(text.at, text.n, &f));
         assert_int_equal(f.kind, FAULT_DEADLINE);
