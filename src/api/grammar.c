@@ -491,8 +491,8 @@ static void add_bytes(struct forced *f, const struct engine_rule *r, const char 
         return;
     for (size_t i = 0; i < scratch->n && at < n; i++) {
         const bool last = i + 1 == scratch->n;
-        const bool alone = grammar_vocab_single(r->vocab, bytes + at, n - at, open);
-        add_forced(f, scratch->id[i], alone ? 1 : last && open ? OPEN : LIKELY);
+        const bool single = grammar_vocab_single(r->vocab, bytes + at, n - at, open);
+        add_forced(f, scratch->id[i], single ? 1 : last && open ? OPEN : LIKELY);
         at += grammar_vocab_bytes(r->vocab, scratch->id[i]);
     }
 }

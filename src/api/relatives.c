@@ -66,7 +66,9 @@ const char *engine_other_kind(const struct io_file *f)
 
 /* ---- architectures ---- */
 
-static const struct { const char *name, *is; } relatives[] = {
+static const struct {
+    const char *name, *is;
+} relatives[] = {
     {"deepseek41", "DeepSeek V4.1, which is another network than V4"},
     {"deepseek_v41", "DeepSeek V4.1, which is another network than V4"},
     {"deepseek_v41_text", "DeepSeek V4.1, which is another network than V4"},
@@ -90,8 +92,8 @@ static const struct { const char *name, *is; } relatives[] = {
     {"paligemma", "PaliGemma"},
     {"recurrent_gemma", "RecurrentGemma"},
     {"shieldgemma2", "ShieldGemma 2"},
-    {"gemma4_vision", "the vision tower of Gemma 4 alone"},
-    {"gemma4_audio", "the audio tower of Gemma 4 alone"},
+    {"gemma4_vision", "only the vision tower of Gemma 4"},
+    {"gemma4_audio", "only the audio tower of Gemma 4"},
 };
 
 static const char *relative(const char *arch)

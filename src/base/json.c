@@ -205,7 +205,7 @@ static ingle_status gate_number(struct gate *g)
     if (gate_peek(g) == '.') {
         g->pos++;
         if (!gate_digits(g))
-            return gate_fail(g, "expected a digit behind the point");
+            return gate_fail(g, "expected a digit after the point");
     }
     if (gate_peek(g) == 'e' || gate_peek(g) == 'E') {
         g->pos++;
@@ -381,7 +381,7 @@ static ingle_status gate_run(struct gate *g)
     if (!s) {
         gate_space(g);
         if (g->pos < g->n)
-            s = gate_fail(g, "something behind the value");
+            s = gate_fail(g, "something after the value");
     }
     return s;
 }

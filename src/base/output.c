@@ -226,7 +226,7 @@ struct seen {
     struct place place;
     /* is: there is a file; whole: it is a directory whose files are a checkpoint's */
     bool is, whole;
-    bool beside;    /* a file of such a directory that nobody named */
+    bool sibling; /* a file of such a directory that nobody named */
     /* beside: the directory has .safetensors files, so no GGUF file in it is read */
     bool weights;
     size_t by;
@@ -405,7 +405,7 @@ static ingle_status add_directory(struct output_guard *g, size_t by, const char 
         const struct seen s = {.dev = is.st_dev,
                                .ino = is.st_ino,
                                .is = true,
-                               .beside = true,
+                               .sibling = true,
                                .weights = weights,
                                .by = by};
         st = add_seen(&g->in, &g->n_in, &g->cap_in, &s, err);
@@ -519,18 +519,18 @@ static bool is_converted(const char *path)
 static const struct seen *find_read(const struct output_guard *g, const struct seen *s,
                                     const char *path, bool *is)
 {
-    const struct seen *in = g->in, *beside = NULL;
+    const struct seen *in = g->in, *sibling = NULL;
     const size_t n = g->n_in;
     *is = in != NULL;
     if (!in)
         return NULL;
     for (size_t i = 0; i < n; i++)
-        if (same(&in[i], s) && !in[i].beside)
+        if (same(&in[i], s) && !in[i].sibling)
             return &in[i];
         else if (same(&in[i], s))
-            beside = &in[i];
-    if (beside && !is_state(output_kind_of(path)) && !(beside->weights && is_converted(path)))
-        return beside;
+            sibling = &in[i];
+    if (sibling && !is_state(output_kind_of(path)) && !(sibling->weights && is_converted(path)))
+        return sibling;
     *is = false;
     for (size_t i = 0; i < n && s->place.name && is_checkpoint_name(s->place.name); i++)
         if (in[i].whole && in[i].dev == s->place.dev && in[i].ino == s->place.ino)
@@ -551,7 +551,7 @@ ingle_status output_guard_check(const struct output_guard *g, const char *path, 
                      "%s: would be a file of the checkpoint that is read (%s): choose another name "
                      "or folder",
                      path, g->by[in->by]);
-    else if (in && in->beside)
+    else if (in && in->sibling)
         st = err_set(err, INGLE_ARG,
                      "%s: is a file of the folder that is read (%s) and is not overwritten: choose "
                      "another name",

@@ -89,7 +89,7 @@ struct worker {
     pthread_t thread;
     int index, node;
     int leaf;    /* its knot */
-    int ear;     /* the knot whose posts it waits for: above those that it begins */
+    int waits_on;  /* the knot whose posts it waits for: above those that it begins */
     unsigned turn; /* of its attempts to help others */
     uint64_t spin_ns; /* how long it waits awake: learn_spin() */
     long taken;       /* how often its processor was taken away */

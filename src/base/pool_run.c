@@ -91,9 +91,9 @@ static void place_workers(struct pool *p, struct knot *knot, int node)
         for (int i = 0; i < knot[k].n_lanes; i++) {
             struct worker *w = &p->worker[knot[k].lane + i];
             w->node = node;
-            w->leaf = w->ear = k;
-            while (knot[w->ear].lane == w->index && knot[w->ear].parent >= 0)
-                w->ear = knot[w->ear].parent;
+            w->leaf = w->waits_on = k;
+            while (knot[w->waits_on].lane == w->index && knot[w->waits_on].parent >= 0)
+                w->waits_on = knot[w->waits_on].parent;
         }
 }
 
@@ -192,7 +192,7 @@ static void post(struct knot *t, const struct pool_job *job)
 }
 
 /* Whether a knot's post is of a job after `seen`; then it is copied. */
-static bool hear(const struct knot *t, uint64_t seen, struct pool_job *out)
+static bool take_job(const struct knot *t, uint64_t seen, struct pool_job *out)
 {
     const uint64_t number = atomic_load_explicit(&t->number, memory_order_acquire);
     if (number <= seen)
@@ -212,7 +212,7 @@ static bool hear(const struct knot *t, uint64_t seen, struct pool_job *out)
 static void pass_on(struct pool *p, const struct worker *w, const struct pool_job *job)
 {
     int path[POOL_LEVELS], n = 0;
-    for (int k = w->leaf; k != w->ear; k = p->knot[k].parent)
+    for (int k = w->leaf; k != w->waits_on; k = p->knot[k].parent)
         path[n++] = k;
     while (n--)
         if (busy_children(p, &p->knot[path[n]], w->node, job))
@@ -366,7 +366,7 @@ static bool help(struct pool *p, const struct pool_job *job, int worker, bool ri
         for (int k = 1; k < p->n_nodes && !any; k++) {
             const int node = (w->node + k) % p->n_nodes;
             struct pool_job theirs;
-            if (hear(&p->knot[p->top[node]], job->number - 1, &theirs) &&
+            if (take_job(&p->knot[p->top[node]], job->number - 1, &theirs) &&
                 theirs.number == job->number && theirs.n)
                 any = help_node(p, node, &theirs, worker, -1, right_after);
         }
@@ -387,11 +387,11 @@ static void work(struct pool *p, const struct pool_job *job, int worker)
 /* ---- workers ---- */
 
 /* News at its own post, or further up if whoever should have passed them on is held up. */
-static bool hear_above(const struct pool *p, const struct worker *w, uint64_t seen,
+static bool take_above(const struct pool *p, const struct worker *w, uint64_t seen,
                        struct pool_job *job)
 {
-    for (int k = w->ear; k >= 0; k = p->knot[k].parent)
-        if (hear(&p->knot[k], seen, job))
+    for (int k = w->waits_on; k >= 0; k = p->knot[k].parent)
+        if (take_job(&p->knot[k], seen, job))
             return true;
     return false;
 }
@@ -404,12 +404,12 @@ static bool spin_for_work(struct pool *p, struct worker *w, struct pool_job *job
     const uint64_t end = now + w->spin_ns;
     do {
         for (int i = 0; i < PAUSES; i++) {
-            if (hear(&p->knot[w->ear], last.number, job))
+            if (take_job(&p->knot[w->waits_on], last.number, job))
                 return true;
             pool_pause();
         }
         if (atomic_load_explicit(&p->stop, memory_order_acquire) ||
-            hear_above(p, w, last.number, job))
+            take_above(p, w, last.number, job))
             return true;
         if (last.n) /* a thread that was held up may have left some */
             (void)help(p, &last, w->index, false);
@@ -419,12 +419,12 @@ static bool spin_for_work(struct pool *p, struct worker *w, struct pool_job *job
     } while (now < end && !atomic_load_explicit(&w->rests, memory_order_relaxed));
     if (p->spin_ns == POOL_SPIN_CROWDED_NS)
         sched_yield();
-    return hear(&p->knot[w->ear], last.number, job);
+    return take_job(&p->knot[w->waits_on], last.number, job);
 }
 
 static void sleep_for_work(struct pool *p, const struct worker *w, uint64_t seen)
 {
-    struct knot *t = &p->knot[w->ear];
+    struct knot *t = &p->knot[w->waits_on];
     atomic_fetch_add(&t->n_asleep, 1);
     const uint32_t signal = atomic_load(&t->signal);
     const uint64_t number = atomic_load(&t->number);
@@ -475,14 +475,15 @@ void *pool_worker_main(void *arg)
     while (!atomic_load_explicit(&p->stop, memory_order_acquire)) {
         const uint64_t seen = job.number;
         const bool out = pool_is_out(w);
-        if (out && w->ear == w->leaf) {
+        if (out && w->waits_on == w->leaf) {
             rest(p, w);
             continue;
         }
         if (out && clock_now() >= w->next_check) /* it goes on passing jobs on */
             pool_cpus_check(p, w);
-        const bool heard = out ? hear(&p->knot[w->ear], seen, &job) : spin_for_work(p, w, &job);
-        if (!heard && (!pool_is_out(w) || w->ear != w->leaf))
+        const bool got =
+            out ? take_job(&p->knot[w->waits_on], seen, &job) : spin_for_work(p, w, &job);
+        if (!got && (!pool_is_out(w) || w->waits_on != w->leaf))
             sleep_for_work(p, w, seen);
         if (job.number == seen)
             continue;

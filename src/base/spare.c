@@ -81,14 +81,14 @@ bool spare_report(char out[SPARE_BYTES], const struct cpu_topology *t, const cha
     char path[64];
     out[0] = l.here[0] = 0;
     if (!read_text(root, "node/online", l.online) || l.online[0] < '0' || l.online[0] > '9') {
-        say(&s, "the system does not tell its memory nodes: all memory counts as one");
+        say(&s, "the system does not list its memory nodes: all memory counts as one");
         l.online[0] = 0;
     }
     if (!read_text(root, "node/has_memory", l.memory))
         memcpy(l.memory, l.online, sizeof l.memory);
     snprintf(path, sizeof path, "cpu/cpu%d/topology/thread_siblings_list", t->cpu[0].id);
     if (!read_text(root, path, l.here))
-        say(&s, "the system does not tell its cores: each processor counts as one");
+        say(&s, "the system does not list its cores: each processor counts as one");
     for (int node = 0; node < NODES && l.online[0]; node++) {
         snprintf(path, sizeof path, "node/node%d/cpulist", node);
         if (has(l.online, node) && read_text(root, path, l.here))

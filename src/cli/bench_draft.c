@@ -80,7 +80,7 @@ struct run {
 struct result {
     const char *kind;
     /* the kind whose answer begins with the same tokens for more than its half; NULL: none */
-    const char *twin;
+    const char *same_as;
     int n_clients;
     int64_t depth;
     double right;      /* --draft-accept; below 0: none */
@@ -451,7 +451,7 @@ static void print_json(const struct result *r)
     write_close(&out, ']');
     write_member_fixed(&out, "behind", 4, behind(r));
     write_member_bool(&out, "same_text", !r->differs);
-    write_member(&out, "text_of", r->twin);
+    write_member(&out, "text_of", r->same_as);
     write_member_int(&out, "tokens", r->tokens);
     write_member_int(&out, "drafts", s->n_drafts);
     write_member_int(&out, "drafted", s->drafted_tokens);
@@ -510,8 +510,8 @@ static void print_result(const struct bench *b, const struct result *r)
         printf(" %8s", "-");
     printf(" %7.0f%s", 100 * ratio_of((double)s->n_verified, (double)(s->n_verified + s->n_plain)),
            r->differs ? "  TEXT DIFFERS" : "");
-    if (r->twin)
-        printf("  (the text of '%s')", r->twin);
+    if (r->same_as)
+        printf("  (the text of '%s')", r->same_as);
     putchar('\n');
     cli_push(b->c);
 }
@@ -641,7 +641,7 @@ static ingle_status measure(struct bench *b, const struct kind *kind, int n_clie
     for (int i = 0; i < n_clients; i++)
         r.differs |= b->client[i].differs;
     if (!st && kind && n_clients == 1 && right < 0)
-        r.twin = find_same_answer(b, kind, &b->client[0]);
+        r.same_as = find_same_answer(b, kind, &b->client[0]);
     if (!st)
         print_result(b, &r);
     if (!st && b->profile)

@@ -107,7 +107,7 @@ static ingle_status read_request(const struct stream *s, char *line, struct requ
                        line);
     a->count = strtoll(count, &end, 10);
     if (*end || a->count < 0 || a->count > 16777216)
-        return err_set(err, INGLE_ARG, "'%.100s' is no count of tokens behind '%.100s'", count,
+        return err_set(err, INGLE_ARG, "'%.100s' is not a count of tokens after '%.100s'", count,
                        a->path);
     for (const char *more; (more = strtok_r(NULL, blank, &rest));) {
         if (strncmp(more, "samp=", 5) != 0)

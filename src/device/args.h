@@ -61,7 +61,7 @@ struct device_matmul_args {
 struct device_mlp_args {
     const struct device_mlp *m;
     struct rows x, y;
-    const struct device_mlp_call *beside;
+    const struct device_mlp_call *second;
 };
 struct device_clamp_args { struct rows y, x; float least, most; };
 struct device_layer_norm_args {

@@ -36,7 +36,7 @@ enum {
     MOST_ROWS = 512,               /* of a chunk, of which ... */
     TILE = 64 << 10,               /* ... about as many results of either product exist at a time */
     SUPER = 256,                   /* columns of the largest group */
-    BESIDE = 2 * BAND,             /* columns of a tile that are computed for nobody */
+    SECOND = 2 * BAND,             /* columns of a tile that are computed for nobody */
 };
 
 /* The activations of down for all rows, or for those of a prompt or the others. */
@@ -135,7 +135,7 @@ static void gate_columns(const struct job *j, const struct task *t, int64_t row0
 {
     const struct kern_table *k = &j->d->kern;
     const struct kern_act *to = &t->to->act;
-    const int64_t stride = num_div_up(c1 - c0, KERN_PANEL) * KERN_PANEL + BESIDE,
+    const int64_t stride = num_div_up(c1 - c0, KERN_PANEL) * KERN_PANEL + SECOND,
                   first = t->to_row + row0;
     float *tile = j->tile + 2 * worker * j->tile_floats;
     float *gate = compute(j, &t->half[0], row0, n, c0, c1, tile, stride, worker);
@@ -248,11 +248,11 @@ static int blocks_of(const struct device_mlp_args *a, struct block b[CALLS])
     b[0].m = a->m;
     b[0].x = a->x;
     b[0].y = a->y;
-    if (!a->beside)
+    if (!a->second)
         return 1;
-    b[1].m = a->beside->m;
-    b[1].x = a->beside->x;
-    b[1].y = a->beside->y;
+    b[1].m = a->second->m;
+    b[1].x = a->second->x;
+    b[1].y = a->second->y;
     return CALLS;
 }
 
@@ -282,7 +282,7 @@ static int64_t tile_floats(const struct device_mlp *m, int64_t n)
 {
     const int64_t rows = num_min(n, MOST_ROWS);
     return num_min(rows * m->down->m.in, num_max(TILE, rows * SUPER)) +
-           rows * (BESIDE + KERN_PANEL);
+           rows * (SECOND + KERN_PANEL);
 }
 
 static int64_t widest_of(const struct device_mlp *m)
@@ -380,8 +380,8 @@ static struct device_cost block_cost(const struct device_mlp *m, int64_t n_rows)
 struct device_cost device_cpu_mlp_cost(const struct device_mlp_args *a)
 {
     struct device_cost c = block_cost(a->m, a->y.n);
-    if (a->beside) {
-        const struct device_cost more = block_cost(a->beside->m, a->beside->y.n);
+    if (a->second) {
+        const struct device_cost more = block_cost(a->second->m, a->second->y.n);
         c.bytes += more.bytes;
         c.ops += more.ops;
     }

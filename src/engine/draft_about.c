@@ -53,7 +53,7 @@ static void write_about(const struct family_draft *k, const struct family_draft_
     if (a->n_layers > 0 && !a->itself)
         str_addf(&s, ", at least %lld layers", (long long)a->n_layers);
     for (int i = 0; i < a->n_taps; i++)
-        str_addf(&s, "%s%lld", i ? ", " : " (it reads behind layers ", (long long)a->tap[i]);
+        str_addf(&s, "%s%lld", i ? ", " : " (it reads after layers ", (long long)a->tap[i]);
     str_adds(&s, a->n_taps ? ")" : "");
     snprintf(out, n, "%s", str_ok(&s) ? s.at : k->kind);
     str_release(&s);

@@ -275,7 +275,7 @@ static ingle_status draw(struct ingle_session *s, struct ingle_sampler *sampler,
                 ? err_set(&err, INGLE_ARG, "%lld tokens are to be drawn, at least one is needed",
                           (long long)most)
                 : err_set(&err, INGLE_ARG,
-                          "no token of the session waits: there is nothing to draw behind"),
+                          "no token of the session waits: there is nothing to draw after"),
             &err);
     ingle_status st = prepare(s, &err);
     if (!st && s->drawing && session_pending(s->s) == 1) {

@@ -186,7 +186,7 @@ struct need {
     /* Of all sessions: pages, those of windows among them, tokens, samplers. */
     uint64_t sessions, windows, tokens, samplers, texts, total;
     uint64_t branches; /* of drafts: pages */
-    uint64_t twin;     /* of a step's rows, where a card shares the memory */
+    uint64_t copy_bytes; /* of a step's rows, where a card shares the memory */
 };
 
 /* The prefix cache when nobody said: half a session, and in any case room for the end of a system
@@ -256,7 +256,7 @@ static ingle_status compute_need(const struct ingle_engine *e, struct runner_opt
         session_runner_plan(e->family, e->self, &e->info, e->device, r, &out->part, err);
     if (st)
         return st;
-    out->twin = shares_memory(e) ? out->part.arena_bytes + out->part.logits_bytes : 0;
+    out->copy_bytes = shares_memory(e) ? out->part.arena_bytes + out->part.logits_bytes : 0;
     if (!own_cache)
         r->tree_budget_bytes = out->part.kv_tree_bytes = usual_cache(&out->part);
     uint64_t sum;
@@ -274,15 +274,14 @@ static ingle_status compute_need(const struct ingle_engine *e, struct runner_opt
         num_add_u64(share_of(&out->part, out->sessions),
                     share_of(&out->part, out->part.kv_tree_bytes), &sum) &&
         num_add_u64(sum, share_of(&out->part, out->branches), &sum) &&
-        num_add_u64(sum, out->samplers, &sum) &&
-        num_add_u64(sum, out->tokens, &sum) && num_add_u64(sum, out->part.arena_bytes, &sum) &&
+        num_add_u64(sum, out->samplers, &sum) && num_add_u64(sum, out->tokens, &sum) &&
+        num_add_u64(sum, out->part.arena_bytes, &sum) &&
         num_add_u64(sum, out->part.disk_memory_bytes, &sum) &&
-        num_add_u64(sum, out->part.logits_bytes, &sum) &&
-        num_add_u64(sum, host_drafter(e), &sum) &&
+        num_add_u64(sum, out->part.logits_bytes, &sum) && num_add_u64(sum, host_drafter(e), &sum) &&
         num_add_u64(sum, engine_shortener_bytes(e), &sum) && num_add_u64(sum, out->texts, &sum) &&
         num_add_u64(sum, engine_media_bytes(e), &sum) &&
         num_add_u64(sum, engine_media_cache_bytes(e), &sum) &&
-        num_add_u64(sum, out->twin, &sum) && num_add_u64(sum, host_weights(e), &out->total);
+        num_add_u64(sum, out->copy_bytes, &sum) && num_add_u64(sum, host_weights(e), &out->total);
     if (!ok)
         return err_set(err, INGLE_LIMIT, "a context of %lld tokens does not fit in memory",
                        (long long)r->n_ctx);
@@ -504,7 +503,7 @@ static void fill_plan(const struct ingle_engine *e, const struct need *need, str
         {"branches of drafts", host_pages(e, &need->part, need->branches)},
         {"prefix cache", host_pages(e, &need->part, need->part.kv_tree_bytes)},
         {"tokens", need->tokens},
-        {"activations", need->part.arena_bytes + need->twin},
+        {"activations", need->part.arena_bytes + need->copy_bytes},
         {"logits", need->part.logits_bytes},
         {"samplers", need->samplers},
         {"reads from disk", need->part.disk_memory_bytes},

@@ -37,8 +37,8 @@ struct query {
 
 /* The next message of a kind, or a FAIL, whose text is in why; those of other kinds are left.
  * False: none has come, or it was a FAIL. */
-static bool hear(struct query *l, enum link_kind kind, uint64_t ms, struct link_in *in,
-                 struct link_head *h)
+static bool receive(struct query *l, enum link_kind kind, uint64_t ms, struct link_in *in,
+                    struct link_head *h)
 {
     const uint64_t start = clock_now();
     struct err err;
@@ -124,7 +124,7 @@ static ingle_status greet(struct query *l, const struct ingle_engine_options *o,
     snprintf(any.engine, sizeof any.engine, "%.31s", ingle_version());
     link_hello_write(&any, bytes);
     if (!say(l, &(struct link_head){.kind = LINK_HELLO, .flags = LINK_LOOK}, bytes, sizeof bytes) ||
-        !hear(l, LINK_HELLO, PATIENCE_MS, &in, &h))
+        !receive(l, LINK_HELLO, PATIENCE_MS, &in, &h))
         return err_set(err, INGLE_IO, "worker '%s' does not say who it is: %s", l->address, l->why);
     st = link_hello_read(in.payload, in.n_payload, &l->hello, err);
     link_in_release(&in);
@@ -139,7 +139,7 @@ static bool agree(struct query *l)
     uint8_t bytes[LINK_HELLO_BYTES];
     link_hello_write(&l->hello, bytes);
     if (!say(l, &(struct link_head){.kind = LINK_HELLO}, bytes, sizeof bytes) ||
-        !hear(l, LINK_HELLO, PATIENCE_MS, &in, &h))
+        !receive(l, LINK_HELLO, PATIENCE_MS, &in, &h))
         return false;
     link_in_release(&in);
     l->shape = (struct link_shape){l->hello.n_layers, l->hello.n_experts, l->hello.hidden,
@@ -157,7 +157,7 @@ static double measure_trip(struct query *l, uint64_t *resident)
         struct link_stats s;
         const uint64_t start = clock_now();
         if (!say(l, &(struct link_head){.kind = LINK_STATS}, NULL, 0) ||
-            !hear(l, LINK_STATS, PATIENCE_MS, &in, &h))
+            !receive(l, LINK_STATS, PATIENCE_MS, &in, &h))
             return 0;
         us[i] = (double)(clock_now() - start) * 1e-3;
         if (!link_stats_read(in.payload, in.n_payload, &s, NULL))
@@ -196,7 +196,7 @@ static bool request_rows(struct query *l, uint32_t layer, uint32_t n, uint64_t *
     if (l->share.at)
         memcpy(m.payload, &slot, sizeof slot);
     if (!link_send(l->link, NULL, &h, &m) ||
-        !hear(l, LINK_RESULT, (uint64_t)12 * PATIENCE_MS, &in, &back))
+        !receive(l, LINK_RESULT, (uint64_t)12 * PATIENCE_MS, &in, &back))
         return false;
     const uint8_t *payload = l->share.at ? link_share_place(&l->share, 0, true) : in.payload;
     const bool ok =
@@ -245,7 +245,7 @@ static bool share(struct query *l, char *why, size_t n)
     }
     link_share_write(&l->share, bytes);
     if (say(l, &(struct link_head){.kind = LINK_SHARE}, bytes, sizeof bytes) &&
-        hear(l, LINK_SHARE, SHARE_MS, &in, &h)) {
+        receive(l, LINK_SHARE, SHARE_MS, &in, &h)) {
         link_in_release(&in);
         why[0] = 0;
         return true;

@@ -492,8 +492,8 @@ static ingle_status see(struct engine_media *of, const struct ingle_media *in,
 }
 
 /* Takes the samples of s. */
-static ingle_status hear(struct engine_media *of, const struct ingle_media *in,
-                         struct media_sound *s, struct ingle_medium *m, struct err *err)
+static ingle_status encode_sound(struct engine_media *of, const struct ingle_media *in,
+                                 struct media_sound *s, struct ingle_medium *m, struct err *err)
 {
     ingle_status st = media_check_samples(s->samples, s->n, name_of(in), err);
     if (st)
@@ -534,7 +534,7 @@ static ingle_status take(struct engine_media *of, const struct ingle_media *in,
     }
     if (st)
         return st;
-    return sound ? hear(of, in, &data->sound, m, err)
+    return sound ? encode_sound(of, in, &data->sound, m, err)
                  : see(of, in, in->rgb ? &given : &data->picture, m, err);
 }
 

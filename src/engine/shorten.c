@@ -110,7 +110,7 @@ static ingle_status check_model(struct ingle_engine *e, struct engine_shortener 
     ingle_status st = engine_prepare(&small, k->model, &k->o, err);
     const char *cannot = st ? NULL : cannot_choose(small, &types);
     if (cannot)
-        st = err_set(err, INGLE_UNSUP, "it cannot tell what matters in a prompt: %s", cannot);
+        st = err_set(err, INGLE_UNSUP, "it cannot find what matters in a prompt: %s", cannot);
     const struct tokenizer *own = e->model->tokenizer, *its = k->model->tokenizer;
     k->same = !own || !its || text_tokenizer_same(own, its, why, sizeof why);
     if (!st && (!own || !its) && small->info.n_vocab != e->info.n_vocab)

@@ -83,9 +83,9 @@ void expert_eval_end(struct expert_eval *v)
 {
     const size_t mark = device_mark(v->d);
     const struct rows y = v->y.width ? v->y : device_rows(v->d, v->x.n * v->choice.k, v->out.width);
-    if (v->beside && v->tier != &expert_ram) {
-        device_mlp(v->d, v->beside->m, v->beside->x, v->beside->y);
-        v->beside = NULL;
+    if (v->mlp && v->tier != &expert_ram) {
+        device_mlp(v->d, v->mlp->m, v->mlp->x, v->mlp->y);
+        v->mlp = NULL;
     }
     v->tier->end(v, y);
     if (v->summed)

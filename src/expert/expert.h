@@ -52,7 +52,7 @@ struct expert_eval {
     struct rows out;
     /* a block that does not read out and is computed until the end: while experts are fetched, or
      * in their jobs; NULL: none */
-    const struct device_mlp_call *beside;
+    const struct device_mlp_call *mlp;
     /* set by expert_eval_begin() */
     const struct expert_tier *tier;
     uint8_t *state;      /* the tier's */

@@ -34,8 +34,8 @@ static void ram_end(struct expert_eval *v, struct rows y)
                                  .first = v->choice.first,
                                  .row = v->choice.row,
                                  .only = others_of(v)};
-    if (v->beside)
-        device_mlp_both(v->d, v->beside, &(struct device_mlp_call){&m, v->x, y});
+    if (v->mlp)
+        device_mlp_both(v->d, v->mlp, &(struct device_mlp_call){&m, v->x, y});
     else
         device_mlp(v->d, &m, v->x, y);
 }

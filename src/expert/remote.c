@@ -609,7 +609,7 @@ void expert_worker_answer(struct worker *w, const struct link_head *h, const uin
     while (i < w->n_asked && w->asked[i].tag != h->tag)
         i++;
     if (i == w->n_asked) {
-        expert_worker_lose(w, "it answers what it was not asked");
+        expert_worker_lose(w, "it answers a question that was not sent");
         return;
     }
     const struct asked x = w->asked[i];

@@ -591,7 +591,7 @@ static void cancel(struct expert_serve *s, const struct peer *p, uint64_t tag)
 }
 
 /* The message at the ring's end.  True: it stays there. */
-static bool hear(struct expert_serve *s, struct waiting *w)
+static bool receive(struct expert_serve *s, struct waiting *w)
 {
     const struct link_in *in = &w->in;
     struct err err;
@@ -668,7 +668,7 @@ void expert_serve_run(struct expert_serve *s)
     while (!atomic_load_explicit(s->o.stop, memory_order_relaxed)) {
         struct waiting *next = waiting_at(s, s->n_waiting);
         if (s->n_waiting < WAITING && heard < WAITING && next_message(s, &next->in)) {
-            if (hear(s, next))
+            if (receive(s, next))
                 s->n_waiting++;
             else
                 link_in_release(&next->in);

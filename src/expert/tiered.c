@@ -133,9 +133,9 @@ static void shake(struct expert_store *s, struct store_layer *l)
 {
     struct store_class *c = l->class;
     if (shake_next(s) % 3 == 0) {
-        const int64_t gone = expert_policy_give(c->policy, c->pins);
-        if (gone >= 0)
-            expert_store_leave(s, c, gone);
+        const int64_t evicted = expert_policy_give(c->policy, c->pins);
+        if (evicted >= 0)
+            expert_store_leave(s, c, evicted);
     }
     struct store_layer *to = &s->layer[shake_next(s) % s->n_layers];
     const int32_t e = (int32_t)(shake_next(s) % (uint64_t)to->home->n);
@@ -415,9 +415,9 @@ static bool wait_for(struct expert_eval *v, struct store_layer *l)
         e++;
     char why[96];
     snprintf(why, sizeof why, "no read has ended for %.1f s", (double)waited * 1e-9);
-    const int gone = expert_fetch_reset(s->fetch, s->o.stall_ns / 2);
+    const int evicted = expert_fetch_reset(s->fetch, s->o.stall_ns / 2);
     report(s->o.sink, INGLE_REPORT_WARN, "experts", s->path,
-           "%s; %d reads do not come back, others take their place", why, gone);
+           "%s; %d reads do not come back, others take their place", why, evicted);
     s->stalled = true;
     fail_read(v, l, why, e);
     return false;

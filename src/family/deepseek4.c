@@ -346,7 +346,7 @@ static void feed_forward(struct pass *p, const struct layer *l, struct rows x, s
                                .act = DEVICE_SILU,
                                .limit = l->limit,
                                .out = out,
-                               .beside = &(struct device_mlp_call){&shared_expert, x, shared}};
+                               .mlp = &(struct device_mlp_call){&shared_expert, x, shared}};
     family_part_ints(p->f, "router_ids", layer_of(p, l), c.id, NULL, x.n, c.k);
     family_part_rows(p->f, "router_weights", layer_of(p, l),
                      (struct rows){c.weight, x.n, c.k, c.k});

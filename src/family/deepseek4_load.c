@@ -505,7 +505,7 @@ static void skip_draft(const struct deepseek4 *g, struct model *m)
 }
 
 /* A file with nothing but the draft block is not a model. */
-static ingle_status check_alone(const struct model *m, struct err *err)
+static ingle_status check_standalone(const struct model *m, struct err *err)
 {
     if (model_find(m, "blk.0.attn_norm.weight"))
         return INGLE_OK;
@@ -518,7 +518,7 @@ static ingle_status check_alone(const struct model *m, struct err *err)
 static ingle_status bind_weights(struct deepseek4 *g, struct model *m, const struct io_meta *meta,
                                  const struct hyper *h, struct err *err)
 {
-    struct binder b = {m, g, "", check_alone(m, err), err, meta};
+    struct binder b = {m, g, "", check_standalone(m, err), err, meta};
     if (!b.s)
         b.s = family_check_layers(m, "deepseek4", g->n_layers, "nextn.eh_proj.weight", err);
     if (b.s)
@@ -609,7 +609,7 @@ ingle_status family_deepseek4_bind(void **self, struct model *m, const struct io
                          &(uint64_t){0}, err);
     if (!s && h->n_stages > 1)
         report(model_sink(m), INGLE_REPORT_NOTE, "drafting", io_path(model_file(m)),
-               "the file describes %zu draft stages behind its layers", h->n_stages);
+               "the file describes %zu draft stages after its layers", h->n_stages);
     if (!s && !h->scaling_said)
         report(model_sink(m), INGLE_REPORT_WARN, "positions", io_path(model_file(m)),
                "'" KEY("rope.scaling.type") "' is missing: positions are not scaled (no YaRN), up "

@@ -837,7 +837,7 @@ static void experts(struct pass *p, const struct layer *l, struct rows x,
                                .choice = c,
                                .act = DEVICE_GELU,
                                .out = out,
-                               .beside = dense};
+                               .mlp = dense};
     expert_eval_begin(&eval);
     guess(p, l, x);
     expert_eval_end(&eval);

@@ -321,13 +321,13 @@ struct grammar_piece grammar_g_repeat(struct grammar_builder *b, struct grammar_
 
 uint32_t grammar_g_any_order(struct grammar_builder *b, const uint32_t *rule, size_t n,
                              uint32_t most, const uint32_t *other, const uint32_t *before,
-                             uint32_t behind)
+                             uint32_t next_node)
 {
     uint32_t at = 0;
     for (size_t i = n + (other != NULL); i-- > 0 && grammar_g_ok(b);) {
         const bool named = i < n || !other;
         struct grammar_piece p = grammar_g_call(b, named ? rule[i] : *other);
-        tie(b, p.out, behind);
+        tie(b, p.out, next_node);
         if (before)
             p = grammar_g_cat(b, grammar_g_call(b, *before), p);
         const uint32_t in =

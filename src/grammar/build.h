@@ -98,7 +98,7 @@ struct grammar_piece grammar_g_repeat(struct grammar_builder *b, struct grammar_
  * where each goes on.  In a rule of its own: its counter says which were used. */
 uint32_t grammar_g_any_order(struct grammar_builder *b, const uint32_t *rule, size_t n,
                              uint32_t most, const uint32_t *other, const uint32_t *before,
-                             uint32_t behind);
+                             uint32_t next_node);
 
 /* Each fails b when memory is out. */
 void grammar_g_sorted(struct grammar_builder *b, struct grammar_class *c);

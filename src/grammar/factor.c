@@ -49,7 +49,7 @@ static void count(struct factor *f, const struct grammar *g)
 }
 
 /* After JUMPs that nothing else leads to. */
-static uint32_t behind(const struct factor *f, uint32_t x)
+static uint32_t skip_jumps(const struct factor *f, uint32_t x)
 {
     while (f->node[x].kind == GRAMMAR_JUMP && f->n_in[x] == 1 && f->node[x].a != x)
         x = f->node[x].a;
@@ -65,7 +65,7 @@ static void find(struct factor *f, const struct grammar *g)
 {
     for (size_t i = 0; i < g->n_nodes; i++)
         for (int k = 0; k < 2 && f->node[i].kind == GRAMMAR_SPLIT; k++) {
-            const uint32_t x = behind(f, k ? f->node[i].b : f->node[i].a);
+            const uint32_t x = skip_jumps(f, k ? f->node[i].b : f->node[i].a);
             f->inner[x] = f->inner[x] || is_inner(f, x);
         }
     for (size_t i = 0; i < g->n_nodes && grammar_g_ok(f->b); i++)
@@ -80,7 +80,7 @@ static void gather(struct factor *f, uint32_t root)
     push(f, &f->stack, f->node[root].b);
     push(f, &f->stack, f->node[root].a);
     while (f->stack.n && grammar_g_step(f->b, 1)) {
-        const uint32_t x = behind(f, f->stack.at[--f->stack.n]);
+        const uint32_t x = skip_jumps(f, f->stack.at[--f->stack.n]);
         if (x == root) /* nothing that is not there already */
             continue;
         if (!is_inner(f, x)) {

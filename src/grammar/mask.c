@@ -316,7 +316,7 @@ static uint32_t after_from(struct grammar_matcher *m, uint32_t from, int32_t tok
     return s;
 }
 
-static uint32_t behind(struct grammar_matcher *m, int32_t token)
+static uint32_t state_after(struct grammar_matcher *m, int32_t token)
 {
     return after_from(m, m->state, token);
 }
@@ -330,9 +330,9 @@ ingle_status grammar_matcher_allows(struct grammar_matcher *m, int32_t token, bo
                                  struct err *err)
 {
     enter(m, err);
-    bool fits = may_take_end(m, token) || behind(m, token) != MATCH_DEAD;
+    bool fits = may_take_end(m, token) || state_after(m, token) != MATCH_DEAD;
     if (starts_anew(m))
-        fits = behind(m, token) != MATCH_DEAD;
+        fits = state_after(m, token) != MATCH_DEAD;
     if (!m->status)
         *allows = fits;
     return m->status;
@@ -421,9 +421,9 @@ ingle_status grammar_matcher_forced(struct grammar_matcher *m, struct grammar_fo
 ingle_status grammar_matcher_accept(struct grammar_matcher *m, int32_t token, struct err *err)
 {
     enter(m, err);
-    uint32_t s = behind(m, token);
+    uint32_t s = state_after(m, token);
     if (starts_anew(m))
-        s = behind(m, token);
+        s = state_after(m, token);
     if (m->status)
         return m->status;
     if (s == MATCH_DEAD && !may_take_end(m, token))

@@ -39,19 +39,19 @@ bool grammar_f_bound(struct form_bound *out, const char *number, bool *large)
     const char *s = number + x.negative;
     /* digits from the first that is not 0; those in front of the point, below 0 too */
     int n = 0, n_int = 0;
-    bool behind = false;
+    bool in_fraction = false;
     *large = false;
-    for (; (*s >= '0' && *s <= '9') || (*s == '.' && !behind); s++) {
-        behind = behind || *s == '.';
+    for (; (*s >= '0' && *s <= '9') || (*s == '.' && !in_fraction); s++) {
+        in_fraction = in_fraction || *s == '.';
         if (*s == '.')
             continue;
         if (n == 2 * FORM_DIGITS) {
-            *large = !behind;
+            *large = !in_fraction;
             return false;
         }
         if (n || *s != '0')
             digit[n++] = *s;
-        n_int += n ? !behind : -behind;
+        n_int += n ? !in_fraction : -in_fraction;
     }
     n_int += exponent_of(&s);
     while (n && digit[n - 1] == '0' && n > n_int)

@@ -542,7 +542,8 @@ static struct part read_element(struct regex *r, const struct spot *at)
 }
 
 /* *before, *behind: whether any text may be there, too. */
-static struct part read_sequence(struct regex *r, const struct spot *at, bool *before, bool *behind)
+static struct part read_sequence(struct regex *r, const struct spot *at, bool *before,
+                                 bool *any_after)
 {
     struct part all = empty(r);
     const bool begins = at->depth == 0 && next_is(r, "^");
@@ -569,7 +570,7 @@ static struct part read_sequence(struct regex *r, const struct spot *at, bool *b
             all = join(r, all, read_element(r, at));
         }
     }
-    *behind = !ends;
+    *any_after = !ends;
     return all;
 }
 
@@ -580,9 +581,9 @@ static struct part read_alternatives(struct regex *r, struct spot at)
     struct part kind[4] = {0};
     bool there[4] = {false};
     for (bool more = true; more && grammar_g_ok(r->b);) {
-        bool before, behind;
-        const struct part x = read_sequence(r, &at, &before, &behind);
-        const int k = 2 * before + behind;
+        bool before, any_after;
+        const struct part x = read_sequence(r, &at, &before, &any_after);
+        const int k = 2 * before + any_after;
         kind[k] = there[k] ? either(r, kind[k], x) : x;
         there[k] = true;
         more = next_is(r, "|");

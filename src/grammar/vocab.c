@@ -71,7 +71,7 @@ static int by_bytes(const void *a, const void *b)
  * taken from the back: an ill-formed text may be cut differently, which costs time alone. */
 static void suffix_groups(const char *s, size_t n, uint32_t *groups)
 {
-    uint32_t behind = 0;
+    uint32_t below = 0;
     for (size_t end = n; end > 0;) {
         size_t begin = end - 1;
         while (begin > 0 && ((unsigned char)s[begin] & 0xC0) == 0x80)
@@ -82,10 +82,10 @@ static void suffix_groups(const char *s, size_t n, uint32_t *groups)
             own = (uint32_t)1 << GRAMMAR_GROUP_PART;
         else
             own = (uint32_t)1 << (cp < 0x80 ? grammar_g_group[cp] : GRAMMAR_GROUP_UTF8);
-        behind |= own;
-        groups[begin] = behind;
+        below |= own;
+        groups[begin] = below;
         for (size_t k = begin + 1; k < end; k++)
-            groups[k] = behind | (uint32_t)1 << GRAMMAR_GROUP_PART;
+            groups[k] = below | (uint32_t)1 << GRAMMAR_GROUP_PART;
         end = begin;
     }
 }

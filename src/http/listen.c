@@ -141,7 +141,7 @@ static bool is_again(const struct addrinfo *first, const struct addrinfo *a)
 }
 
 /* Whether another name had the same: --host localhost --host 127.0.0.1. */
-static bool is_heard(const struct http *h, const struct sockaddr_storage *a, socklen_t n_bytes)
+static bool is_listening(const struct http *h, const struct sockaddr_storage *a, socklen_t n_bytes)
 {
     for (int i = 0; i < h->n_listeners; i++) {
         struct sockaddr_storage own;
@@ -173,7 +173,7 @@ static ingle_status listen_name(struct http *h, const char *host, struct err *er
             ((struct sockaddr_in6 *)&with_port)->sin6_port = htons((uint16_t)h->port);
         else
             ((struct sockaddr_in *)&with_port)->sin_port = htons((uint16_t)h->port);
-        if (is_heard(h, &with_port, a->ai_addrlen)) {
+        if (is_listening(h, &with_port, a->ai_addrlen)) {
             n++;
             continue;
         }

@@ -119,7 +119,8 @@ static size_t on_body(char *bytes, size_t size, size_t n, void *arg)
         return 0;
     }
     if (all > p->to - p->at) {
-        snprintf(p->why, sizeof p->why, "the server sends more than the %llu bytes that it told",
+        snprintf(p->why, sizeof p->why,
+                 "the server sends more than the %llu bytes that it announced",
                  (unsigned long long)f->file->n_bytes);
         return 0;
     }

@@ -414,8 +414,8 @@ ingle_status hub_delete(const char *text, const struct hub_options *o, hub_delet
     if (!st)
         st = drop_files(folder, &l, err);
     if (!st && note.there)
-        st =
-            hub_note_change(folder, note.hub, note.revision, &(struct hub_change){.gone = &l}, err);
+        st = hub_note_change(folder, note.hub, note.revision, &(struct hub_change){.removed = &l},
+                             err);
     if (!st) {
         for (size_t i = 0; i < l.n; i++) {
             char *path = l.at[i].wanted ? hub_join(folder, l.at[i].path) : NULL;

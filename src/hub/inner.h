@@ -53,7 +53,7 @@ MUST_CHECK ingle_status hub_note_read_old(struct hub_note *n, const char *folder
                                           const char *revision, struct err *err);
 /* What becomes known: of the lists those that are wanted. */
 struct hub_change {
-    const struct hub_list *files, *gone; /* or NULL */
+    const struct hub_list *files, *removed; /* or NULL */
     const char *code, *first;            /* a wish, or NULL */
     bool drafter;
 };

@@ -314,9 +314,9 @@ static ingle_status merge(struct hub_note *n, const struct hub_change *c, struct
             st = hub_list_add(&n->files, f, f->path, err);
         }
     }
-    for (size_t i = 0; c->gone && i < c->gone->n; i++) {
+    for (size_t i = 0; c->removed && i < c->removed->n; i++) {
         struct hub_file *old =
-            c->gone->at[i].wanted ? file_of(&n->files, c->gone->at[i].path) : NULL;
+            c->removed->at[i].wanted ? file_of(&n->files, c->removed->at[i].path) : NULL;
         if (old) {
             mem_free(old->path);
             *old = n->files.at[--n->files.n];

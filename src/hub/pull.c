@@ -254,7 +254,7 @@ static ingle_status find_cached(struct pull *p, struct err *err)
     return st;
 }
 
-/* By notes of earlier versions, which have no hashes: where the hub is not asked. */
+/* By notes of earlier versions, which have no hashes: where the hub is not contacted. */
 static ingle_status find_old(struct pull *p, const char *why, struct err *err)
 {
     const char *first;
@@ -628,7 +628,7 @@ static ingle_status pull(struct pull *p, struct err *err)
     if (st || p->path)
         return st;
     if (p->o.offline) {
-        st = find_old(p, "and the hub is not asked", err);
+        st = find_old(p, "and the hub is not contacted", err);
         return st || p->path
                    ? st
                    : err_set(err, INGLE_NOTFOUND,

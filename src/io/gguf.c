@@ -353,8 +353,8 @@ static ingle_status gguf_size(struct gguf *g, struct io_tensor *t, uint64_t span
 static ingle_status gguf_surplus(const struct gguf *g, uint64_t n)
 {
     return err_set(g->err, INGLE_FORMAT,
-                   "%s: %llu bytes behind the last tensor belong to nothing: the file is damaged "
-                   "or has another behind it",
+                   "%s: %llu bytes after the last tensor belong to nothing: the file is damaged "
+                   "or is followed by another file",
                    g->r.name, (ull)n);
 }
 

@@ -703,7 +703,7 @@ ingle_status io_gguf_write(struct io_gguf *w, size_t tensor, uint64_t offset, co
     const struct placed *p = &w->place[tensor];
     const struct part *part = &w->part[p->part];
     if (offset > p->n_bytes || n > p->n_bytes - offset)
-        return err_set(err, INGLE_ARG, "%s: tensor %zu has %llu bytes, not %zu more behind %llu",
+        return err_set(err, INGLE_ARG, "%s: tensor %zu has %llu bytes, not %zu more after %llu",
                        w->path, tensor, (unsigned long long)p->n_bytes, n,
                        (unsigned long long)offset);
     return file_new_write(&part->file, part->data + p->at + offset, bytes, n, err);

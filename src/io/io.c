@@ -270,7 +270,7 @@ ingle_status io_side_file(const struct io_file *f, const char *name, size_t limi
     struct stat st;
     struct str path;
     if (f->n_parts && f->part[0].fd < 0)
-        return err_set(err, INGLE_NOTFOUND, "%s: lies in memory and has no '%s' beside it", f->path,
+        return err_set(err, INGLE_NOTFOUND, "%s: is in memory and has no '%s' beside it", f->path,
                        name);
     str_init(&path);
     str_adds(&path, f->path);

@@ -234,7 +234,7 @@ static ingle_status st_header(struct st *st, const char *text, size_t n)
         n--;
     if (!n || text[0] != '{' || text[n - 1] != '}')
         return err_set(st->err, INGLE_FORMAT,
-                       "%s: the header is no JSON object with spaces behind it", st->path);
+                       "%s: the header is no JSON object with spaces after it", st->path);
     ingle_status s = json_parse(text, n, &limits, &root, st->err);
     if (s)
         return err_prefix(st->err, "%s: header", st->path), s;

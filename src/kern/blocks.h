@@ -63,8 +63,8 @@ enum {
 /* Points: bytes of the lines of a group and of a chunk; what is after the lines. */
 enum {
 #define X(id, factor, n_lines, n_after)                                                            \
-    KERN_GROUP_##id = 64 * (n_lines), KERN_BEHIND_##id = 16 * KERN_GROUP_##id,                     \
-    KERN_CHUNK_##id = KERN_BEHIND_##id + (n_after),
+    KERN_GROUP_##id = 64 * (n_lines), KERN_TAIL_##id = 16 * KERN_GROUP_##id,                       \
+    KERN_CHUNK_##id = KERN_TAIL_##id + (n_after),
     KERN_POINT_LIST(X)
 #undef X
 };

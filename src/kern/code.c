@@ -19,8 +19,11 @@ static const struct kern_code codes[KERN_CODE_N] = {
     [KERN_CODE_W8] = {.name = "w8", .act = KERN_ACT_F32, .n_group = 4,
                       .chunk_bytes = KERN_W8_CHUNK},
     KERN_CODE_LIST(KERN_CODE_ROW)
-#define X(id, factor_, lines, behind)                                                        \
-    [KERN_CODE_##id] = {.name = #id, .act = KERN_ACT_Q256, .factor = factor_, .n_group = 16, \
+#define X(id, factor_, lines, n_after)                                                             \
+    [KERN_CODE_##id] = {.name = #id,                                                               \
+                        .act = KERN_ACT_Q256,                                                      \
+                        .factor = factor_,                                                         \
+                        .n_group = 16,                                                             \
                         .chunk_bytes = KERN_CHUNK_##id},
     KERN_POINT_LIST(X)
 #undef X

@@ -317,8 +317,8 @@ static ATTR_INLINE void put_iq2_s(uint8_t *chunk, int at, const uint8_t *block, 
     uint8_t *group = chunk + KERN_GROUP_IQ2_S * at;
     put_lines(group, KERN_GROUP_IQ2_S, block + AT(iq2_s, idx), row_bytes, 8);
     put_lines(group + LINE, KERN_GROUP_IQ2_S, block + AT(iq2_s, sign), row_bytes, 8);
-    put_bytes(chunk + KERN_BEHIND_IQ2_S + 16 * at, block + AT(iq2_s, qh), row_bytes, 8);
-    put_bytes(chunk + KERN_BEHIND_IQ2_S + 256 + 16 * at, block + AT(iq2_s, sc), row_bytes, 8);
+    put_bytes(chunk + KERN_TAIL_IQ2_S + 16 * at, block + AT(iq2_s, qh), row_bytes, 8);
+    put_bytes(chunk + KERN_TAIL_IQ2_S + 256 + 16 * at, block + AT(iq2_s, sc), row_bytes, 8);
     put_halves(chunk + KERN_CHUNK_IQ2_S - 64 + 4 * at, block, row_bytes);
 }
 

@@ -64,7 +64,7 @@ static void fill_weights(struct data *d, uint32_t seed)
     }
 }
 
-static kern_matmul_fn *twin(uint32_t code)
+static kern_matmul_fn *plain(uint32_t code)
 {
     for (size_t i = 0; i < sizeof kernels / sizeof *kernels; i++)
         if (kernels[i].code == code)
@@ -182,12 +182,12 @@ static int test_code(struct kern_matmul_table *t, uint32_t cpu, uint32_t code, s
     struct kern_matrix w;
     struct kern_act a;
     int n_bad = 0;
-    const bool vectors = t->run[code] && t->run[code] != twin(code);
+    const bool vectors = t->run[code] && t->run[code] != plain(code);
     if ((!vectors && !t->ahead[code] && !t->many[code]) || !matrix_of(code, &w))
         return 0;
     w.at = d->panel;
     kern_pack(&w, 0, w.n_panels, d->stored);
-    compute(d, &w, w.act, twin(code), &a);
+    compute(d, &w, w.act, plain(code), &a);
     if (vectors && !few_same(d, &w, &a, t->run[code])) {
         use_slower(t, cpu, &w, &a, d, sink);
         n_bad++;

@@ -88,10 +88,10 @@ ingle_status kv_gaps_read(struct kv_gaps **out, const void *from, size_t n_bytes
         if (this->at > before->at && this->shift > before->shift && this->at <= INT32_MAX &&
             this->shift <= INT32_MAX - this->at)
             continue;
-        const ingle_status st = err_set(
-            err, INGLE_FORMAT,
-            "gap %lld is at %lld, %lld positions behind its index, out of order or above %d",
-            (long long)i, (long long)this->at, (long long)this->shift, INT32_MAX);
+        const ingle_status st =
+            err_set(err, INGLE_FORMAT,
+                    "gap %lld is at %lld, %lld positions after its index, out of order or above %d",
+                    (long long)i, (long long)this->at, (long long)this->shift, INT32_MAX);
         kv_gaps_unref(g);
         return st;
     }

@@ -686,8 +686,8 @@ void kv_tree_count(const struct kv_tree *t, struct kv_tree_counts *out)
 }
 
 /* What a point of this length holds if nothing is shared. */
-static bool tree_alone_bytes(const struct kv_tree *t, const struct kv_point *p,
-                             const struct kv_timeline *from, uint64_t *out)
+static bool tree_only_bytes(const struct kv_tree *t, const struct kv_point *p,
+                            const struct kv_timeline *from, uint64_t *out)
 {
     uint64_t sum = point_bytes(p), bytes;
     const uint64_t n_blocks = (uint64_t)(p->length / KV_PAGE);
@@ -779,7 +779,7 @@ ingle_status kv_tree_put(struct kv_tree *t, struct kv_scope scope, const struct 
     if (!p)
         goto nomem;
     uint64_t alone = UINT64_MAX;
-    if (!tree_alone_bytes(t, p, from, &alone) || alone > t->budget_bytes) {
+    if (!tree_only_bytes(t, p, from, &alone) || alone > t->budget_bytes) {
         report(t->pool->sink, INGLE_REPORT_NOTE, "cache", "prefix",
                "a restore point of %lld tokens is not stored: its %llu bytes exceed the budget of "
                "%llu",

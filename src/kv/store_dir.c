@@ -181,9 +181,9 @@ bool kv_store_look(struct kv_store *s, bool wait)
 bool kv_store_looks(struct kv_store *s)
 {
     pthread_mutex_lock(&s->lock);
-    const bool looks = is_worth_waiting(s);
+    const bool scans = is_worth_waiting(s);
     pthread_mutex_unlock(&s->lock);
-    return looks;
+    return scans;
 }
 
 void kv_store_drop(struct kv_store *s, struct kv_key key, int64_t length, enum kv_drop how)

@@ -225,14 +225,14 @@ static ingle_status write_pages(int fd, const char *name, const struct kv_file_o
         int n = 0;
         uint64_t bytes = 0;
         ingle_status s = INGLE_OK;
-        for (bool alone = false;
-             i < o->head.n_pages && n < PIECE_PAGES && bytes < PIECE_BYTES && !alone; i++, n++) {
-            alone = !o->page[i];
-            if (alone && n)
+        for (bool one_page = false;
+             i < o->head.n_pages && n < PIECE_PAGES && bytes < PIECE_BYTES && !one_page; i++, n++) {
+            one_page = !o->page[i];
+            if (one_page && n)
                 break;
-            if (alone && (s = fetch(o, i, f, err)))
+            if (one_page && (s = fetch(o, i, f, err)))
                 return s;
-            const uint8_t *page = alone ? f->at : o->page[i];
+            const uint8_t *page = one_page ? f->at : o->page[i];
             v[n] = piece(page, o->page_bytes[i]);
             sum[i] = kv_sum(page, o->page_bytes[i]);
             bytes += o->page_bytes[i];

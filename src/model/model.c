@@ -709,8 +709,8 @@ static bool is_part_of_matrix(const char *last)
 }
 
 /* A tensor that nobody asked for is an error where it belongs to a matrix that is used. */
-static ingle_status check_alone(const struct model *m, const struct stem *used, size_t n_used,
-                                const struct entry *e, struct err *err)
+static ingle_status check_standalone(const struct model *m, const struct stem *used, size_t n_used,
+                                     const struct entry *e, struct err *err)
 {
     const char *name = e->t->name;
     const struct stem stem = {name, stem_of(name)};
@@ -777,7 +777,7 @@ ingle_status model_check_unused(struct model *m, struct err *err)
         int part = part_of(m, e);
         if (part > m->n_skips) {
             const size_t at = stem_of(e->t->name);
-            s = check_alone(m, used, n_used, e, err);
+            s = check_standalone(m, used, n_used, e, err);
             part = is_step(m, e->t->name + at + (at != 0)) ? steps : part;
         }
         if (!n[part]++)

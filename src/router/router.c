@@ -323,7 +323,7 @@ ingle_status router_models_take(struct router *r, struct router_presets *p, stru
             same->id = NULL;
         } else if (!m->removed) {
             m->removed = true; /* with other options it is another model */
-            router_unload(r, m, ROUTER_UNLOADED, "its preset is another one, or gone");
+            router_unload(r, m, ROUTER_UNLOADED, "its preset was changed or removed");
         }
     }
     while (*end)

@@ -150,7 +150,7 @@ static ingle_status read_access(struct address *a, struct err *err)
         st = a->n_listeners ? read_listeners(a, err) : read_hosts(a, err);
     if (!st && auth_trusts(a->auth) && (a->n_listeners || a->n_hosts || !a->unix_path))
         st = err_set(err, INGLE_ARG,
-                     "'--trust-user' is for '--host unix:PATH' alone: at another address anybody "
+                     "'--trust-user' is only for '--host unix:PATH': at another address anybody "
                      "could be anybody");
     return st;
 }

@@ -260,7 +260,7 @@ void answer_fail(struct answer *a, const struct fault *f)
 {
     if (!a->fault.kind)
         a->fault = *f;
-    if (answer_heard(a) && !a->finished)
+    if (answer_has_reader(a) && !a->finished)
         send_fault(a, f);
     answer_finish(a);
     answer_cancel(a);

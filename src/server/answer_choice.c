@@ -12,7 +12,7 @@
 
 static bool streams(const struct answer *a)
 {
-    return a->request.stream && answer_heard(a) && !a->finished;
+    return a->request.stream && answer_has_reader(a) && !a->finished;
 }
 
 static void nomem(struct answer *a)

@@ -13,7 +13,10 @@ void answer_unref(struct answer *a); /* with no lock held */
 void answer_lock(struct answer *a);
 void answer_unlock(struct answer *a);
 /* Whether anybody gets what it says. */
-static inline bool answer_heard(const struct answer *a) { return a->x || a->request.tape; }
+static inline bool answer_has_reader(const struct answer *a)
+{
+    return a->x || a->request.tape;
+}
 /* Sends what is in out, if it may go. */
 void answer_flush(struct answer *a);
 /* The client gets an error, the parts are cancelled. */

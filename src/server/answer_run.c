@@ -35,7 +35,7 @@ static void note_reuse(struct answer *a, const struct answer_part *p,
 static void tell_progress(struct answer_part *p, int64_t n_done)
 {
     struct answer *a = p->a;
-    if (!answer_heard(a) || !a->request.stream || !a->request.return_progress)
+    if (!answer_has_reader(a) || !a->request.stream || !a->request.return_progress)
         return;
     const struct answer_progress now = {
         .n_prompt = answer_part_n(p),
@@ -63,7 +63,7 @@ static void on_begin(void *arg, const struct ingle_reuse *reuse)
     if (!a->begun) {
         a->begun = true;
         note_reuse(a, p, reuse);
-        if (a->request.stream && answer_heard(a)) {
+        if (a->request.stream && answer_has_reader(a)) {
             a->dialect->begin(a->state, &a->info, &a->out);
             a->open = a->open || a->dialect->begins_at_once;
         }
@@ -154,7 +154,7 @@ static int on_token(void *arg, int index, const struct ingle_drawn *d)
     answer_lock(a);
     if (index < 0) {
         more = take_prompt_token(p, d);
-    } else if (!answer_heard(a) || a->fault.kind || a->cancelled) {
+    } else if (!answer_has_reader(a) || a->fault.kind || a->cancelled) {
         answer_cancel(a); /* nobody took the place of the client that left */
         more = false;
     } else {
@@ -218,7 +218,7 @@ static void on_end(void *arg, int index, enum ingle_finish why, const struct ing
     if (why >= INGLE_FINISH_CANCEL) {
         struct fault f = {0};
         fault_of(a, why, error, &f);
-        if (!a->fault.kind && (answer_heard(a) || why != INGLE_FINISH_CANCEL))
+        if (!a->fault.kind && (answer_has_reader(a) || why != INGLE_FINISH_CANCEL))
             answer_fail(a, &f);
         r->ended = true;
     } else if (!a->fault.kind) {
@@ -397,7 +397,7 @@ static void on_done(void *arg, const struct ingle_usage *usage)
     if (--a->n_open == 0 && a->n_submitted == a->n_parts) {
         keep_tokens(a);
         observe(a); /* before the client has the end, and may read the metrics */
-        if (answer_heard(a) && !a->finished && !a->fault.kind)
+        if (answer_has_reader(a) && !a->finished && !a->fault.kind)
             send_result(a);
     }
     answer_unlock(a);

@@ -334,7 +334,7 @@ ingle_status auth_add_host(struct auth *a, const char *name, struct err *err)
 {
     if (strpbrk(name, ":/, \t") && !strchr(name, '['))
         return err_set(err, INGLE_ARG,
-                       "'--allowed-host %s': a name alone, without scheme, port and path", name);
+                       "'--allowed-host %s': only a name, without scheme, port and path", name);
     if (name[0] == '.' && (!name[1] || strstr(name, "..")))
         return err_set(err, INGLE_ARG, "'--allowed-host %s': a suffix such as .svc.cluster.local",
                        name);

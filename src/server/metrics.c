@@ -19,7 +19,7 @@
 static const char *const finished_words[] = {"stop", "length", "abort", "error"};
 enum finished { BY_STOP, BY_LENGTH, BY_ABORT, BY_ERROR, FINISHED };
 
-enum { BUCKETS = 14, MAX_KINDS = 64, DECISIONS = 64, TOLD = 16 };
+enum { BUCKETS = 14, MAX_KINDS = 64, DECISIONS = 64, MOST_SENT = 16 };
 
 static const double bound[BUCKETS] = {0.001, 0.005, 0.01, 0.025, 0.05, 0.1,  0.25,
                                       0.5,   1,     2.5,  5,     10,   60, 600};
@@ -164,7 +164,7 @@ void metrics_decisions(struct metrics *m, const char *user, struct str *out)
     int n = 0;
     write_open(out, '[');
     pthread_mutex_lock(&m->lock);
-    for (uint64_t i = 0; i < DECISIONS && i < m->n_decisions && n < TOLD; i++) {
+    for (uint64_t i = 0; i < DECISIONS && i < m->n_decisions && n < MOST_SENT; i++) {
         const struct decision *d = &m->decision[(m->n_decisions - 1 - i) % DECISIONS];
         if (strcmp(d->user, user) == 0) {
             put_decision(out, d);

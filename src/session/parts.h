@@ -37,7 +37,8 @@ int64_t session_next_stop(const struct session *s, int64_t at);
 bool session_is_stop(const struct session *s, int64_t at);
 /* Of its next n positions, those that a step with room for `room` rows can take: a picture whose
  * rows see all of it is not cut.  all: their logits are wanted; *alone: only of the last one. */
-int64_t session_soft_share(const struct session *s, int64_t n, int64_t room, bool all, bool *alone);
+int64_t session_soft_share(const struct session *s, int64_t n, int64_t room, bool all,
+                           bool *single);
 /* What of its next n positions are no tokens; how many entries of `to` that are. */
 int64_t session_soft_rows(const struct session *s, int64_t n, struct family_soft *to);
 

@@ -49,7 +49,7 @@ struct runner {
     struct kv_spec spec;
     struct kv_pool *pool;
     struct kv_tree *tree;   /* NULL: none */
-    struct kv_timeline *behind; /* a session as it was some tokens ago; else empty */
+    struct kv_timeline *snapshot; /* a session as of a restore point some tokens ago; else empty */
     struct kv_store *store; /* NULL: none */
     struct kv_spec store_spec; /* of its files, if stages have a store, too; borrows from spec */
     atomic_bool gentle;     /* Sync: atomic; who reads and writes files leaves room for answers */

@@ -422,7 +422,7 @@ ingle_status session_runner_create(struct runner **out, const struct family *fam
     if (!s && o.tree_budget_bytes)
         s = kv_tree_create(&r->tree, r->pool, o.tree_budget_bytes, err);
     if (!s)
-        s = kv_timeline_create(&r->behind, r->pool, r->n_ctx, err);
+        s = kv_timeline_create(&r->snapshot, r->pool, r->n_ctx, err);
     if (!s && o.store)
         s = open_store(r, &o, err);
     if (!s) {
@@ -456,7 +456,7 @@ void session_runner_free(struct runner *r)
     session_runner_write(r);
     kv_store_close(r->store);
     session_drafter_close(&r->drafter);
-    kv_timeline_free(r->behind);
+    kv_timeline_free(r->snapshot);
     kv_tree_free(r->tree);
     kv_pool_free(r->pool);
     kv_spec_release(&r->spec);

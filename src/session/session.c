@@ -454,7 +454,7 @@ static bool is_prompt(const struct session *s)
 
 /* Tokens of a work item that this step can take. */
 static int64_t share(const struct session_work *w, int64_t rows_left, int64_t room,
-                     int64_t logits_left, bool *alone)
+                     int64_t logits_left, bool *single)
 {
     const struct session *s = w->s;
     const int64_t at = session_length(s), pending = session_pending(s);
@@ -469,9 +469,9 @@ static int64_t share(const struct session_work *w, int64_t rows_left, int64_t ro
     n = num_min(n, s->n_soft ? session_next_stop(s, at) - at : every - at % every);
     if (all)
         n = num_min(n, logits_left);
-    *alone = false;
+    *single = false;
     if (s->n_soft)
-        n = session_soft_share(s, n, room, all, alone);
+        n = session_soft_share(s, n, room, all, single);
     if (w->want == FAMILY_LOGITS_LAST && n == pending && !logits_left)
         n = 0;
     return n;
@@ -509,9 +509,9 @@ static ingle_status build_some(struct runner *r, struct session_work *work, int6
         BUG_IF(w->s->restore.read);
         if (is_prompt(w->s) != prompts)
             continue;
-        bool alone;
+        bool single;
         const int64_t take = share(w, l->most - b->n_rows, l->max_rows - b->n_rows,
-                                   r->max_logits - b->n_logits, &alone);
+                                   r->max_logits - b->n_logits, &single);
         if (take <= 0)
             continue;
         if (w->s->n_soft && session_lacks(w->s, take))
@@ -546,7 +546,7 @@ static ingle_status build_some(struct runner *r, struct session_work *work, int6
             span->whole = session_whole(w->s);
         if (w->want == FAMILY_LOGITS_LAST && take < session_pending(w->s))
             span->want = FAMILY_LOGITS_NONE;
-        if (alone)
+        if (single)
             span->want = FAMILY_LOGITS_LAST;
         if (w->s->n_soft) {
             span->soft = l->soft + l->n_soft;
@@ -581,10 +581,10 @@ static int64_t build_branches(struct runner *r, int64_t of, int64_t row, int64_t
         if (own->n > l->most - b->n_rows || own->n > r->max_logits - b->n_logits ||
             !session_branch_begin(own, w, l->span[of].n, row, &span, &l->mirror[b->n_mirrors]))
             continue;
-        const size_t behind = (size_t)(b->n_spans - to);
-        memmove(l->span + to + 1, l->span + to, behind * sizeof *l->span);
-        memmove(l->item + to + 1, l->item + to, behind * sizeof(struct session_work *));
-        memmove(l->branch + to + 1, l->branch + to, behind * sizeof(struct session_branch *));
+        const size_t n_after = (size_t)(b->n_spans - to);
+        memmove(l->span + to + 1, l->span + to, n_after * sizeof *l->span);
+        memmove(l->item + to + 1, l->item + to, n_after * sizeof(struct session_work *));
+        memmove(l->branch + to + 1, l->branch + to, n_after * sizeof(struct session_branch *));
         l->span[to] = span;
         l->item[to] = w;
         l->branch[to++] = own;
@@ -657,7 +657,7 @@ static bool span_is_bad(const struct runner *r, const struct lane *l, int64_t i)
 /* Of the borders up to `to` tokens, which have been written, those whose windows are there. */
 static void set_borders(struct session *s, int64_t to)
 {
-    struct kv_timeline *t = s->r->behind;
+    struct kv_timeline *t = s->r->snapshot;
     struct err why;
     for (; s->next_border < s->border.n && s->border.at[s->next_border] <= to; s->next_border++) {
         const int64_t at = s->border.at[s->next_border];

@@ -14,9 +14,9 @@ static bool settle_one(struct runner *r)
     const struct kv_point *p = kv_tree_owed(r->tree, &scope, &token, &n);
     if (!p)
         return false;
-    const bool ok = kv_timeline_attach(r->behind, r->tree, p, NULL) == INGLE_OK;
-    const bool taken = !ok || kv_store_put(r->store, r->behind, scope, token, 0, NULL, 0);
-    kv_timeline_clear(r->behind);
+    const bool ok = kv_timeline_attach(r->snapshot, r->tree, p, NULL) == INGLE_OK;
+    const bool taken = !ok || kv_store_put(r->store, r->snapshot, scope, token, 0, NULL, 0);
+    kv_timeline_clear(r->snapshot);
     if (!taken)
         kv_tree_owe(r->tree, scope, token, n);
     mem_free(token);

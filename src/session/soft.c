@@ -210,10 +210,10 @@ static bool is_both(const struct session *s, const struct soft *f)
     return s->r->info.both && !f->medium->sound;
 }
 
-int64_t session_soft_share(const struct session *s, int64_t n, int64_t room, bool all, bool *alone)
+int64_t session_soft_share(const struct session *s, int64_t n, int64_t room, bool all, bool *single)
 {
     const int64_t at = session_length(s);
-    *alone = false;
+    *single = false;
     for (size_t i = s->n_soft ? first_after(s->soft, s->n_soft, at) : 0; i < s->n_soft; i++) {
         const struct soft *f = &s->soft[i];
         const int64_t end = f->start + f->medium->n;
@@ -223,7 +223,7 @@ int64_t session_soft_share(const struct session *s, int64_t n, int64_t room, boo
             return f->start - at;
         if (f->start > at)
             continue;
-        *alone = all;
+        *single = all;
         if (all || (is_both(s, f) && end > at + n))
             return is_both(s, f) ? (end - at <= room ? end - at : 0) : num_min(n, end - at);
     }

@@ -10,7 +10,7 @@ enum { MOST = 16 }; /* bytes of a phrase */
  * of it after them. */
 struct part {
     int32_t id;
-    bool alone; /* never drawn, wherever it stands */
+    bool only;    /* never drawn, wherever it stands */
     size_t at, n; /* its bytes, in text */
 };
 
@@ -60,11 +60,11 @@ static bool counts(const struct text_avoid *a, const char *s, size_t n)
     return follow(a, 0, s, n) > 0;
 }
 
-static bool add_part(struct text_avoid *a, int32_t id, const struct str *bytes, bool alone)
+static bool add_part(struct text_avoid *a, int32_t id, const struct str *bytes, bool only)
 {
     if (!mem_grow(&a->part, &a->cap_parts, a->n_parts + 1, sizeof *a->part))
         return false;
-    a->part[a->n_parts++] = (struct part){id, alone, a->text.n, bytes->n};
+    a->part[a->n_parts++] = (struct part){id, only, a->text.n, bytes->n};
     str_add(&a->text, bytes->at, bytes->n);
     return str_ok(&a->text);
 }
@@ -75,7 +75,7 @@ static bool fill_lists(struct text_avoid *a)
         a->from[k] = a->list.n;
         for (size_t i = 0; i < a->n_parts; i++) {
             const struct part *p = &a->part[i];
-            if (!p->alone && follow(a, k, a->text.at + p->at, p->n) < a->n_phrase)
+            if (!p->only && follow(a, k, a->text.at + p->at, p->n) < a->n_phrase)
                 continue;
             if (!mem_grow(&a->list.id, &a->list.cap, a->list.n + 1, sizeof *a->list.id))
                 return false;
@@ -87,7 +87,7 @@ static bool fill_lists(struct text_avoid *a)
 }
 
 static ingle_status fill(struct text_avoid *a, const struct tokenizer *t, size_t n_tokens,
-                         const char *const *alone, size_t n_alone, struct err *err)
+                         const char *const *only, size_t n_only, struct err *err)
 {
     struct str bytes;
     ingle_status st = INGLE_OK;
@@ -99,8 +99,8 @@ static ingle_status fill(struct text_avoid *a, const struct tokenizer *t, size_t
         bool forbidden = false;
         str_clear(&bytes);
         st = text_decode(t, (int32_t)id, true, &bytes, err);
-        for (size_t i = 0; i < n_alone; i++)
-            forbidden = forbidden || strcmp(bytes.at, alone[i]) == 0;
+        for (size_t i = 0; i < n_only; i++)
+            forbidden = forbidden || strcmp(bytes.at, only[i]) == 0;
         if (!st && (forbidden || counts(a, bytes.at, bytes.n)))
             ok = add_part(a, (int32_t)id, &bytes, forbidden);
     }
@@ -113,7 +113,7 @@ static ingle_status fill(struct text_avoid *a, const struct tokenizer *t, size_t
 ingle_status text_avoid_calls(struct text_avoid **out, enum text_chat_family family,
                               const struct tokenizer *t, size_t n_tokens, struct err *err)
 {
-    static const char *const alone[] = {"<tool_call|>", "<|\"|>"};
+    static const char *const only[] = {"<tool_call|>", "<|\"|>"};
     const bool gemma = family == TEXT_CHAT_GEMMA4;
     struct text_avoid *a = mem_zalloc(sizeof *a);
     if (!a)
@@ -121,8 +121,7 @@ ingle_status text_avoid_calls(struct text_avoid **out, enum text_chat_family fam
     a->phrase = gemma ? "<|tool_call>" : "｜DSML｜";
     a->n_phrase = strlen(a->phrase);
     str_init(&a->text);
-    const ingle_status st =
-        fill(a, t, n_tokens, alone, gemma ? sizeof alone / sizeof *alone : 0, err);
+    const ingle_status st = fill(a, t, n_tokens, only, gemma ? sizeof only / sizeof *only : 0, err);
     if (st)
         text_avoid_free(a);
     else

@@ -69,7 +69,7 @@ static ingle_status parse_split(enum text_chat_family family, const struct text_
     for (size_t i = 0; !s && split && i < json_object_array_length(split); i++) {
         const int64_t cut = json_object_get_int64(json_object_array_get_idx(split, i));
         if (cut < 0 || (uint64_t)cut > text.n || (size_t)cut < at) {
-            s = err_set(err, INGLE_ARG, "case: split at %lld of %zu bytes, behind byte %zu",
+            s = err_set(err, INGLE_ARG, "case: split at %lld of %zu bytes, after byte %zu",
                         (long long)cut, text.n, at);
             break;
         }

@@ -285,7 +285,7 @@ struct deepseek {
     bool called;    /* the block at hand has a complete invoke */
     bool opened;    /* IN_TEXT: OPEN is there, and it is not clear what follows it */
     bool sure;      /* ... but certain that it is TAG */
-    bool behind;    /* IN_TEXT: nothing was given since the last block */
+    bool follows;   /* IN_TEXT: nothing was given since the last block */
     size_t n_open;  /* <think> that content has and that is not closed */
     bool thought;   /* a thought has ended */
     size_t wasted;
@@ -304,7 +304,7 @@ static void give(struct deepseek *d, size_t n)
         text_parser_reasoning(&d->p, at, n);
     else
         text_parser_content(&d->p, at, n);
-    d->behind = d->behind && !n;
+    d->follows = d->follows && !n;
     drop(d, n);
 }
 
@@ -318,9 +318,9 @@ static size_t newlines(const char *s, size_t i)
 static size_t front_of(const struct deepseek *d, const char *s, size_t i)
 {
     size_t k = 0;
-    while (d->behind && k < i && is_space(s[k]))
+    while (d->follows && k < i && is_space(s[k]))
         k++;
-    return d->behind && k == i ? i : newlines(s, i);
+    return d->follows && k == i ? i : newlines(s, i);
 }
 
 /* Each step decides a beginning of the n > 0 held bytes at s, or, when it returns false,
@@ -329,10 +329,10 @@ static size_t front_of(const struct deepseek *d, const char *s, size_t i)
 /* After OPEN at i.  False: not clear yet. */
 static bool step_open(struct deepseek *d, const char *s, size_t n, size_t i, bool final, bool *text)
 {
-    const size_t front = front_of(d, s, i), behind = i + strlen(OPEN);
+    const size_t front = front_of(d, s, i), after = i + strlen(OPEN);
     const bool tag = text_match(s + i, n - i, TAG) != TEXT_MATCH_NONE;
     const enum text_match loose =
-        tag ? TEXT_MATCH_PART : text_loose_deepseek4_begins(s + behind, n - behind);
+        tag ? TEXT_MATCH_PART : text_loose_deepseek4_begins(s + after, n - after);
     *text = loose == TEXT_MATCH_NONE || (loose == TEXT_MATCH_PART && final);
     if (*text) {
         d->sure = false;
@@ -461,8 +461,8 @@ static bool not_a_block(struct deepseek *d, const char *s, size_t n, bool final)
         d->plain = d->tag_at + strlen(TAG);
         return true;
     }
-    const size_t behind = d->tag_at + strlen(OPEN);
-    const enum text_match m = text_loose_deepseek4_begins(s + behind, n - behind);
+    const size_t after = d->tag_at + strlen(OPEN);
+    const enum text_match m = text_loose_deepseek4_begins(s + after, n - after);
     if (m == TEXT_MATCH_PART && !final)
         return false;
     d->wasted += d->seen - d->tag_at;
@@ -588,7 +588,7 @@ static bool step_tail(struct deepseek *d, const char *s, size_t n, bool final)
         d->seen < n && text_match(s + d->seen, n - d->seen, TAG_END) != TEXT_MATCH_PART;
     if (more)
         d->state = IN_TEXT; /* perhaps another block */
-    d->behind = more;
+    d->follows = more;
     if (!more && final)
         drop(d, n);
     return more;

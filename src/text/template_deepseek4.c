@@ -429,19 +429,19 @@ static bool follows_token(const struct text_prompt *p)
 static void put_system_text(struct deepseek *d, size_t t, bool first)
 {
     struct text_writer *w = d->w;
-    const bool behind = !first && !follows_token(w->out);
+    const bool after_text = !first && !follows_token(w->out);
     const size_t begin = w->out->text.n;
     size_t other = t;
     while (other && d->turn[other].role == SYSTEM)
         other--;
-    const bool marked = behind && d->turn[other].role != SYSTEM;
-    if (behind)
+    const bool marked = after_text && d->turn[other].role != SYSTEM;
+    if (after_text)
         text_puts(w, marked ? "\n\n<system>\n" : "\n\n");
     const size_t content_at = w->out->text.n;
     put_content(w, text_get(d->turn[t].message, "content"));
     if (w->out->text.n > content_at) {
         text_puts(w, marked ? "\n</system>" : "");
-    } else if (behind && str_ok(&w->out->text)) {
+    } else if (after_text && str_ok(&w->out->text)) {
         w->out->text.n = begin;
         w->out->text.at[begin] = 0;
     }

@@ -368,7 +368,7 @@ uint64_t tool_importance_resume(struct tool_importance *t, const char *path, uin
     io_close(f);
     if (!same || tool_importance_read(t, path, sink, &err))
         return 0;
-    report(sink, INGLE_REPORT_WARN, "imatrix", path, "goes on behind its %llu chunks",
+    report(sink, INGLE_REPORT_WARN, "imatrix", path, "goes on after its %llu chunks",
            (unsigned long long)n);
     return n;
 }

@@ -119,8 +119,8 @@ static ingle_status add_fp4(struct tool_source *s, const char *name, const struc
 
 /* The factors of an NVFP4 tensor, "X.scale" beside "X.weight", or the other way round; NULL: there
  * are none. */
-static const struct io_tensor *beside(const struct tool_source *s, const char *name,
-                                      const char *end, const char *other_end)
+static const struct io_tensor *sibling(const struct tool_source *s, const char *name,
+                                       const char *end, const char *other_end)
 {
     char other[2 * SOURCE_NAME];
     const size_t n = strlen(name);
@@ -133,7 +133,7 @@ static const struct io_tensor *beside(const struct tool_source *s, const char *n
 static ingle_status read_factor(const struct tool_source *s, const struct io_tensor *from,
                                 uint64_t member, float *out, struct err *err)
 {
-    const struct io_tensor *t = beside(s, from->name, ".weight", ".scale");
+    const struct io_tensor *t = sibling(s, from->name, ".weight", ".scale");
     *out = 1;
     if (!t)
         return INGLE_OK;
@@ -277,7 +277,7 @@ static ingle_status add_tensor(struct tool_source *s, const struct io_tensor *t,
     model_rename_fn *alias = s->draft ? s->draft->alias : s->family->alias;
     if (!alias || !alias(t->name, usual, sizeof usual))
         snprintf(usual, sizeof usual, "%s", t->name);
-    const struct io_tensor *whose = beside(s, t->name, ".scale", ".weight");
+    const struct io_tensor *whose = sibling(s, t->name, ".scale", ".weight");
     if (whose && whose->type == QUANT_NVFP4)
         return INGLE_OK; /* goes with it */
     if (s->draft && str_ends(usual, eh_proj))

@@ -146,19 +146,20 @@ static void name_kinds(char *out, size_t n, unsigned set, bool audio_kind)
 ingle_status tower_match_kinds(const struct tower *t, const struct tower_options *o,
                                struct err *err)
 {
-    const unsigned all = sizes_of(o->host), see = with_vision(all, t), hear = with_audio(see, t);
+    const unsigned all = sizes_of(o->host), with_v = with_vision(all, t),
+                   with_va = with_audio(with_v, t);
     char host[320], kinds[64];
-    if (hear)
+    if (with_va)
         return INGLE_OK;
     name_host(host, sizeof host, o);
-    if (!see) {
+    if (!with_v) {
         name_kinds(kinds, sizeof kinds, all, false);
         return err_set(err, INGLE_UNSUP,
                        "'%s': 'clip.vision.projector_type' is '%s', expected %s: this projector is "
                        "not that of %s",
                        io_path(t->file), tower_vision_name(t->vision_kind), kinds, host);
     }
-    name_kinds(kinds, sizeof kinds, see, true);
+    name_kinds(kinds, sizeof kinds, with_v, true);
     if (!*kinds)
         return err_set(err, INGLE_UNSUP,
                        "'%s': 'clip.has_audio_encoder' is true, expected false: this projector is "

@@ -155,24 +155,24 @@ static ingle_status no_projector(const struct tower *t, struct err *err)
 
 static ingle_status read_kinds(struct tower *t, struct err *err)
 {
-    const char *const eye_kinds[2] = {tower_vision_name(VISION_ENCODER),
-                                      tower_vision_name(VISION_PATCHES)},
+    const char *const vision_kinds[2] = {tower_vision_name(VISION_ENCODER),
+                                         tower_vision_name(VISION_PATCHES)},
                       *const audio_kinds[2] = {tower_audio_name(AUDIO_CONFORMER),
                                                tower_audio_name(AUDIO_FRAMES)};
-    bool sees, hears = false;
+    bool reads_pictures, reads_sound = false;
     int kind;
-    ingle_status s = has_encoder(t->meta, "clip.has_vision_encoder", &sees, err);
+    ingle_status s = has_encoder(t->meta, "clip.has_vision_encoder", &reads_pictures, err);
     if (!s)
-        s = has_encoder(t->meta, "clip.has_audio_encoder", &hears, err);
-    if (!s && sees) {
-        s = read_kind(t, "clip.vision.projector_type", eye_kinds, &kind, err);
+        s = has_encoder(t->meta, "clip.has_audio_encoder", &reads_sound, err);
+    if (!s && reads_pictures) {
+        s = read_kind(t, "clip.vision.projector_type", vision_kinds, &kind, err);
         t->vision_kind = kind == 0 ? VISION_ENCODER : VISION_PATCHES;
     }
-    if (!s && hears) {
+    if (!s && reads_sound) {
         s = read_kind(t, "clip.audio.projector_type", audio_kinds, &kind, err);
         t->audio_kind = kind == 0 ? AUDIO_CONFORMER : AUDIO_FRAMES;
     }
-    return !s && !sees && !hears ? no_projector(t, err) : s;
+    return !s && !reads_pictures && !reads_sound ? no_projector(t, err) : s;
 }
 
 /* A layer of the encoders that their keys do not count. */
@@ -661,8 +661,8 @@ int64_t tower_sound_tokens(const struct tower *t, int64_t n)
                : media_sound_tokens((size_t)n, t->audio_kind == AUDIO_CONFORMER);
 }
 
-static ingle_status hear(struct tower *t, const float *samples, int64_t n, float *soft,
-                         const struct tower_run *run, struct err *err)
+static ingle_status encode_sound(struct tower *t, const float *samples, int64_t n, float *soft,
+                                 const struct tower_run *run, struct err *err)
 {
     const int frames = media_mel_frames((size_t)n);
     float *mel = t->audio_kind == AUDIO_CONFORMER
@@ -698,7 +698,7 @@ ingle_status tower_sound(struct tower *t, const float *samples, int64_t n, float
     if (tower_sound_tokens(t, n) < 1)
         return err_set(err, INGLE_ARG, "sound of %lld samples is no soft token: at least %d",
                        (long long)n, t->audio_kind == AUDIO_FRAMES ? 1 : 161);
-    return hear(t, samples, n, soft, run, err);
+    return encode_sound(t, samples, n, soft, run, err);
 }
 
 /* ---- work ---- */

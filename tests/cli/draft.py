@@ -111,7 +111,7 @@ class Pairing(Case):
 
     def test_inspect_says_what_it_drafts_for(self):
         v4 = "tests/data/nano-v4/nano-v4"
-        says = {DRAFTERS["dflash"]: r"dflash for Gemma 4, width 256, 2048 tokens, at least 5 layers \(it reads behind layers 1, 3, 4\)",
+        says = {DRAFTERS["dflash"]: r"dflash for Gemma 4, width 256, 2048 tokens, at least 5 layers \(it reads after layers 1, 3, 4\)",
                 DRAFTERS["dspark"]: r"dspark for Gemma 4, width 256, 2048 tokens, at least 5 layers",
                 DRAFTERS["mtp"]: r"mtp for Gemma 4, width 256, 2048 tokens$",
                 f"{v4}-mtp0-Q8_0.gguf": r"mtp for DeepSeek V4",

@@ -196,7 +196,7 @@ static int check_set(struct trial *t, const struct set *s, struct noise *r)
 }
 
 /* A row and head alone; then with NaN in all that it does not see. */
-static int check_alone(struct trial *t, uint32_t cpu, struct noise *r)
+static int check_standalone(struct trial *t, uint32_t cpu, struct noise *r)
 {
     const struct kern_attend *a = &t->a;
     const int64_t row = noise_below(r, a->n_rows), head = noise_below(r, a->n_heads),
@@ -320,7 +320,7 @@ static int run_trial(struct kern_attend a, struct noise *r, bool odd, uint32_t c
     for (int i = 0; i < N_SETS; i++)
         if ((sets[i].needs & ~cpu) == 0)
             n_bad += check_set(&t, &sets[i], r);
-    n_bad += check_alone(&t, cpu, r);
+    n_bad += check_standalone(&t, cpu, r);
     release(&t);
     return n_bad;
 }

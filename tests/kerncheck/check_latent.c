@@ -54,7 +54,7 @@ static int differ(const struct set *s, const char *what, const struct kern_row *
 }
 
 /* One row between pages that cannot be read. */
-static int check_alone(struct world *w, const struct set *s, const struct kern_row *f)
+static int check_standalone(struct world *w, const struct set *s, const struct kern_row *f)
 {
     const size_t bytes = kern_row_bytes(f->codec, f->width, f->tail),
                  n_x = (size_t)f->width * sizeof(float);
@@ -306,7 +306,7 @@ int check_latent(uint64_t seed, uint32_t cpu)
         for (int i = 0; i < N_SETS; i++) {
             if ((sets[i].needs & ~cpu) != 0)
                 continue;
-            n_bad += check_rows(w, &sets[i], &f) + check_alone(w, &sets[i], &f);
+            n_bad += check_rows(w, &sets[i], &f) + check_standalone(w, &sets[i], &f);
             for (int k = 0; k < (fence_sparse_trials() ? 1 : 4); k++) {
                 if (f.codec != KERN_KV_FP4)
                     n_bad += check_gather(w, &sets[i], &f, &r);

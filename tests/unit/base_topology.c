@@ -424,27 +424,45 @@ static void test_this_machine(void **state)
 static void test_spare(void **state)
 {
     (void)state;
-    static const struct { const char *online, *memory, *list[3], *said; bool cores; } cases[] = {
+    static const struct {
+        const char *online, *memory, *list[3], *said;
+        bool cores;
+    } cases[] = {
         {"0\n", "0\n", {"0-3\n"}, "", true},
         {"0-1\n", NULL, {"0\n", "1-3\n"}, "", true},
-        {"0-1\n", "0\n", {"0\n", "1\n"},
-         "node 1 has no memory: its processors count as node 0's", true},
-        {"0-1\n", "0-1\n", {"0-7\n", "\n"},
-         "node 1 has no processors: its memory is used when others are full", true},
-        {"0,2\n", "0,2\n", {"0-3\n", NULL, "4-7\n"},
+        {"0-1\n",
+         "0\n",
+         {"0\n", "1\n"},
+         "node 1 has no memory: its processors count as node 0's",
+         true},
+        {"0-1\n",
+         "0-1\n",
+         {"0-7\n", "\n"},
+         "node 1 has no processors: its memory is used when others are full",
+         true},
+        {"0,2\n",
+         "0,2\n",
+         {"0-3\n", NULL, "4-7\n"},
          "node 2 has no processors that this process may use: its memory is used when others are "
          "full",
          true},
-        {"0-1\n", "0\n", {"4\n", "0-1\n"},
+        {"0-1\n",
+         "0\n",
+         {"4\n", "0-1\n"},
          "node 0 has no processors that this process may use: its memory is used when others are "
          "full; node 1 has no memory: its processors count as node 0's",
          true},
-        {NULL, NULL, {NULL},
-         "the system does not tell its memory nodes: all memory counts as one; the system does not "
-         "tell its cores: each processor counts as one",
+        {NULL,
+         NULL,
+         {NULL},
+         "the system does not list its memory nodes: all memory counts as one; the system does not "
+         "list its cores: each processor counts as one",
          false},
-        {";\n", "x", {"-1,,"},
-         "the system does not tell its memory nodes: all memory counts as one", true},
+        {";\n",
+         "x",
+         {"-1,,"},
+         "the system does not list its memory nodes: all memory counts as one",
+         true},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         char path[64], out[SPARE_BYTES];

@@ -147,7 +147,7 @@ static void close_place(struct place *p)
 }
 
 /* The tokens of a session of its own, whose masks are made at once. */
-static void check_alone(const struct place *p, const struct asked *a, int index)
+static void check_standalone(const struct place *p, const struct asked *a, int index)
 {
     struct ingle_engine *e;
     struct ingle_session *s;
@@ -193,8 +193,8 @@ static void others_go_on(void **state)
         assert_int_equal(hostile.why[i],
                          hostile.n[i] == HOSTILE ? INGLE_FINISH_LENGTH : INGLE_FINISH_END);
     if (!UNIT_TSAN) {
-        check_alone(&p, &hostile, 0);
-        check_alone(&p, &hostile, 1);
+        check_standalone(&p, &hostile, 0);
+        check_standalone(&p, &hostile, 1);
     }
     close_place(&p);
 }

@@ -57,7 +57,7 @@ static void sixteen_answers_are_those_of_one(void **state)
         assert_int_equal(a[i]->n_begin, 1);
         assert_int_equal(a[i]->last_progress, a[i]->o.n_prompt);
         assert_int_equal(a[i]->usage.n_generated, a[i]->answer[0].n);
-        check_alone(&p, a[i], 0);
+        check_standalone(&p, a[i], 0);
         free_asked(a[i]);
     }
     atomic_store(&asks.over, true);
@@ -92,7 +92,7 @@ static void long_prompts_stop_for_the_others(void **state)
     for (int i = 0; i < ALL; i++) {
         wait_done(a[i]);
         if (i != STREAMS + 1)
-            check_alone(&p, a[i], 0);
+            check_standalone(&p, a[i], 0);
         else
             assert_int_equal(a[i]->answer[0].why, INGLE_FINISH_CANCEL);
         free_asked(a[i]);
@@ -112,7 +112,7 @@ static void several_answers_to_one_prompt(void **state)
     wait_done(a);
     for (int i = 0; i < 4; i++) {
         assert_int_equal(a->answer[i].why, INGLE_FINISH_LENGTH);
-        check_alone(&p, a, i);
+        check_standalone(&p, a, i);
     }
     free_asked(a);
     close_place(&p);
@@ -413,7 +413,7 @@ static void a_shared_prefix_is_computed_once(void **state)
     for (int i = 0; i < N; i++) {
         wait_done(a[i]);
         n_begin += a[i]->reuse.kept >= (i < N - 1 ? SHARED : 600);
-        check_alone(&p, a[i], 0);
+        check_standalone(&p, a[i], 0);
     }
     assert_int_equal(n_begin, N - 1);
     const int64_t computed = status_of(&p).prompt_tokens;
@@ -436,7 +436,7 @@ static void a_fork_in_the_road_is_remembered(void **state)
         submit(&p, a);
         wait_done(a);
         assert_int_equal(a->reuse.kept, kept[i]);
-        check_alone(&p, a, 0);
+        check_standalone(&p, a, 0);
         free_asked(a);
     }
     close_place(&p);
@@ -510,7 +510,7 @@ static void short_of_memory_nobody_dies(void **state)
             fail_msg("%s", a[i]->answer[0].error);
         a[i]->o.max_tokens = i ? SOME : CONTEXT - a[i]->o.n_prompt;
         assert_int_equal(a[i]->answer[0].n, a[i]->o.max_tokens);
-        check_alone(&p, a[i], 0);
+        check_standalone(&p, a[i], 0);
         free_asked(a[i]);
     }
     close_place(&p);
@@ -566,8 +566,8 @@ static void cancelled_wherever_it_is(void **state)
     ingle_request_hold(p.s, runs->r, false);
     wait_done(runs);
     assert_int_equal(runs->answer[0].n, 400);
-    check_alone(&p, runs, 0);
-    check_alone(&p, again, 0);
+    check_standalone(&p, runs, 0);
+    check_standalone(&p, again, 0);
     free_asked(runs);
     free_asked(prompt);
     free_asked(waits);
@@ -613,14 +613,14 @@ static void cancelled_among_others(void **state)
     for (int i = 0; i < 2; i++) {
         wait_done(stay[i]);
         assert_int_equal(stay[i]->answer[0].n, TOKENS);
-        check_alone(&p, stay[i], 0);
+        check_standalone(&p, stay[i], 0);
         free_asked(stay[i]);
     }
     struct asked *all = make_asked(&p, 7, 30, 5); /* every slot is free again */
     all->o.n = MAX_ANSWERS;
     submit(&p, all);
     wait_done(all);
-    check_alone(&p, all, 0);
+    check_standalone(&p, all, 0);
     free_asked(all);
     assert_int_equal(status_of(&p).n_running, 0);
     close_place(&p);
@@ -701,10 +701,10 @@ static void held_answers_wait_and_others_go_on(void **state)
     assert_int_equal(a->answer[0].n, 5);
     ingle_request_hold(p.s, a->r, false);
     wait_done(a);
-    check_alone(&p, a, 0);
-    check_alone(&p, b, 0);
-    check_alone(&p, b, 1);
-    check_alone(&p, c, 0);
+    check_standalone(&p, a, 0);
+    check_standalone(&p, b, 0);
+    check_standalone(&p, b, 1);
+    check_standalone(&p, c, 0);
     free_asked(a);
     free_asked(b);
     free_asked(c);
@@ -775,8 +775,8 @@ static void held_prompts_lead_nobody(void **state)
     a->hold_prompt = false;
     ingle_request_hold(p.s, a->r, false);
     wait_done(a);
-    check_alone(&p, a, 0);
-    check_alone(&p, b, 0);
+    check_standalone(&p, a, 0);
+    check_standalone(&p, b, 0);
     free_asked(a);
     free_asked(b);
     close_place(&p);

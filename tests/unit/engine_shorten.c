@@ -181,7 +181,7 @@ static void what_does_not_work_is_told(void **state)
     assert_int_equal(ingle_engine_open(&p.e, p.m, &o, &error), INGLE_UNSUP);
     assert_non_null(strstr(
         error.text,
-        "it cannot tell what matters in a prompt: no layer of it keeps the keys of all positions"));
+        "it cannot find what matters in a prompt: no layer of it keeps the keys of all positions"));
     o.prompt_drafter = "tests/data/nowhere.gguf";
     assert_true(ingle_engine_open(&p.e, p.m, &o, &error) != INGLE_OK);
     o.prompt_drafter = model;

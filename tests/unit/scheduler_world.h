@@ -237,7 +237,7 @@ static inline int64_t alone(struct ingle_model *m, const struct ingle_request_op
     return n;
 }
 
-static inline void check_alone(struct place *p, const struct asked *a, int index)
+static inline void check_standalone(struct place *p, const struct asked *a, int index)
 {
     if (UNIT_TSAN)
         return;

@@ -236,7 +236,7 @@ static ingle_status dspark_to_config(const struct io_file *file, struct json_obj
     family_dflash_back_taps(&b, out, "dspark_target_layer_ids", &last);
     const uint64_t n_layers = family_back_get(&b, "dflash.target_block_count", last);
     if (!b.s && n_layers > MAX_LAYERS)
-        b.s = err_set(err, INGLE_FORMAT, "%s: reads behind %llu layers, at most %d", io_path(file),
+        b.s = err_set(err, INGLE_FORMAT, "%s: reads after %llu layers, at most %d", io_path(file),
                       (unsigned long long)n_layers, MAX_LAYERS);
     /* of the stages: they have no compressed positions */
     for (uint64_t i = 0; i < n_layers && ratios && !b.s; i++)
@@ -571,8 +571,8 @@ static ingle_status dspark_set(void *self, const struct family_draft_options *o,
         return err_set(err, INGLE_ARG,
                        "a DSpark drafter of DeepSeek V4 has no rule '%.40s': ref, window", o->rule);
     if (o->block > MAX_BLOCK || o->tap == FAMILY_DRAFT_TAP_EARLY)
-        return err_set(err, INGLE_ARG,
-                       "a block has up to %d rows, and taps are behind whole layers", MAX_BLOCK);
+        return err_set(err, INGLE_ARG, "a block has up to %d rows, and taps are after whole layers",
+                       MAX_BLOCK);
     s->by_row = o->rule && !strcmp(o->rule, "window");
     s->context = o->context;
     for (int64_t i = 0; o->tap == FAMILY_DRAFT_TAP_UPSTREAM && i < s->n_taps; i++)

@@ -206,7 +206,7 @@ static ingle_status mtp_set(void *self, const struct family_draft_options *o,
     if (o->block > MOST || o->tap != FAMILY_DRAFT_TAP_AFTER)
         return err_set(err, INGLE_ARG,
                        "a draft block of DeepSeek V4 drafts up to %d tokens, from the streams "
-                       "behind the last layer",
+                       "after the last layer",
                        MOST);
     t->context = o->context;
     if (o->block)

@@ -552,7 +552,7 @@ static ingle_status mtp_set(void *self, const struct family_draft_options *o,
     if (o->block > MOST || o->tap != FAMILY_DRAFT_TAP_AFTER)
         return err_set(
             err, INGLE_ARG,
-            "an assistant of Gemma 4 drafts up to %d tokens, from the row behind the output norm",
+            "an assistant of Gemma 4 drafts up to %d tokens, from the row after the output norm",
             MOST);
     g->context = o->context;
     if (o->block)

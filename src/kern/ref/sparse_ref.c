@@ -178,11 +178,11 @@ static void one_block(const struct query *q, int64_t base, int64_t to, struct pa
         lost[i] *= c;
     for (int64_t d = 0; d < a->v_width; d++)
         part->acc[d] *= c;
-    float p[KERN_ATTEND_BLOCK], gone[KERN_ATTEND_BLOCK];
+    float p[KERN_ATTEND_BLOCK], left_out[KERN_ATTEND_BLOCK];
     for (int j = 0; j < KERN_ATTEND_BLOCK; j++) {
         const bool seen = base + j < to, keep = seen && (always || s[j] > q->theta);
         p[j] = seen ? kern_exp(s[j] - top) : 0.0f;
-        gone[j] = seen && !keep ? p[j] : 0.0f;
+        left_out[j] = seen && !keep ? p[j] : 0.0f;
         if (!keep)
             continue;
         part->kept += 1.0f;
@@ -192,7 +192,7 @@ static void one_block(const struct query *q, int64_t base, int64_t to, struct pa
     }
     for (int j = 0; j < ATTEND_LANES; j++) {
         lane[j] = (lane[j] * c + p[j]) + p[j + ATTEND_LANES];
-        g[j] = (g[j] * c + gone[j]) + gone[j + ATTEND_LANES];
+        g[j] = (g[j] * c + left_out[j]) + left_out[j + ATTEND_LANES];
     }
 }
 

@@ -44,7 +44,7 @@ static ATTR_NORETURN void stop(j_common_ptr d)
 
 /* Bytes between markers are tolerated in the data, where cameras leave some; in the header they
  * are a wrong length. */
-static void hear(j_common_ptr d, int level)
+static void on_message(j_common_ptr d, int level)
 {
     const struct work *w = d->client_data;
     if (level < 0 && d->err->msg_code == JWRN_EXTRANEOUS_DATA && !w->has_header)
@@ -99,7 +99,7 @@ static void begin(struct work *w, const uint8_t *at, size_t n)
 {
     w->d.err = jpeg_std_error(&w->errors);
     w->errors.error_exit = stop;
-    w->errors.emit_message = hear;
+    w->errors.emit_message = on_message;
     w->d.client_data = w;
     jpeg_create_decompress(&w->d);
     w->d.mem->max_memory_to_use = MAX_MEMORY;

@@ -135,7 +135,7 @@ static void read_generate(struct chat_request *r, struct json_object *body,
         return;
     if (raw && images && json_object_array_length(images)) {
         request_fault(f, FAULT_REQUEST, "images",
-                      "'images' cannot stand beside 'raw': a raw prompt has no place for them");
+                      "'images' cannot be combined with 'raw': a raw prompt has no place for them");
     } else if (s->nothing) {
         return;
     } else if (!raw) {

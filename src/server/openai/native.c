@@ -16,9 +16,9 @@ struct native {
     const struct answer_info *info;
     bool many;                   /* a list of prompts gets a list of answers */
     struct json_object *fields;  /* response_fields, or NULL */
-    struct told {
+    struct sent {
         size_t drawn, token; /* of choice.drawn and choice.token */
-    } *told;                 /* [n_choices]: what is out */
+    } * sent;                /* [n_choices]: what is out */
     int n_choices, n_ended;
     int last; /* the choice whose end waits for the timings, or -1 */
 };
@@ -244,11 +244,11 @@ static void native_begin(void *state, const struct answer_info *i, struct str *o
     (void)out;
     s->info = i;
     openai_timer_start(&s->timer);
-    if (s->told)
+    if (s->sent)
         return;
     const size_t n = i->request->n_prompts * (size_t)i->request->o.n;
-    s->told = mem_calloc(n, sizeof *s->told);
-    s->n_choices = s->told ? (int)n : 0;
+    s->sent = mem_calloc(n, sizeof *s->sent);
+    s->n_choices = s->sent ? (int)n : 0;
 }
 
 static void native_progress(void *state, const struct answer_progress *p, struct str *out)
@@ -269,23 +269,23 @@ static void native_text(void *state, const struct answer_choice *c, enum answer_
     (void)kind;
     (void)first_token;
     const bool known = c->index < s->n_choices;
-    const struct told told = known ? s->told[c->index] : (struct told){c->n_drawn, c->n_tokens};
+    const struct sent sent = known ? s->sent[c->index] : (struct sent){c->n_drawn, c->n_tokens};
     str_adds(out, "data: ");
     write_open(out, '{');
     write_member_int(out, "index", c->index);
     write_member_string(out, "content", text, n);
-    put_tokens(s, c, told.drawn, out);
+    put_tokens(s, c, sent.drawn, out);
     write_member_bool(out, "stop", false);
     write_member_int(out, "id_slot", s->info->request->id_slot);
     write_member_int(out, "tokens_predicted", c->n_generated);
     write_member_int(out, "tokens_evaluated", c->n_prompt);
     if (s->info->request->logprobs)
-        put_probabilities(s, c, told.token, out);
+        put_probabilities(s, c, sent.token, out);
     if (s->info->request->timings_per_token)
         openai_put_timer(out, &s->timer, s->info, c->n_generated);
     str_adds(out, "}\n\n");
     if (known)
-        s->told[c->index] = (struct told){c->n_drawn, c->n_tokens};
+        s->sent[c->index] = (struct sent){c->n_drawn, c->n_tokens};
 }
 
 static void put_end(const struct native *s, const struct answer_choice *c,
@@ -303,7 +303,7 @@ static void native_end(void *state, const struct answer_choice *c, struct str *o
 {
     struct native *s = state;
     if (c->index < s->n_choices &&
-        (s->told[c->index].drawn < c->n_drawn || s->told[c->index].token < c->n_tokens))
+        (s->sent[c->index].drawn < c->n_drawn || s->sent[c->index].token < c->n_tokens))
         native_text(state, c, ANSWER_CONTENT, "", 0, 0,
                     out); /* tokens without text: the end, a stop string */
     if (++s->n_ended == s->n_choices)
@@ -341,7 +341,7 @@ static void native_free(void *state)
 {
     struct native *s = state;
     json_object_put(s->fields);
-    mem_free(s->told);
+    mem_free(s->sent);
     mem_free(s);
 }
 

@@ -227,7 +227,7 @@ static void read_samplers(struct chat_request *r, struct json_object *body, stru
                           i);
         else if (which <= last)
             request_fault(f, FAULT_REQUEST, "samplers",
-                          "'samplers' has %s behind %s: the order is penalties, dry, top_n_sigma, "
+                          "'samplers' has %s after %s: the order is penalties, dry, top_n_sigma, "
                           "top_k, typ_p, top_p, "
                           "min_p, xtc, temperature",
                           chain[which].name, chain[last].name);
@@ -292,16 +292,16 @@ static void read_bad_words(struct chat_request *r, struct json_object *body,
     for (size_t i = 0; list && i < json_object_array_length(list) && request_go_on(f); i++) {
         struct json_object *v = json_object_array_get_idx(list, i);
         const size_t n = request_is_text(v) ? (size_t)json_object_get_string_len(v) : 0;
-        char behind[MAX_WORD + 1] = " ";
+        char with_space[MAX_WORD + 1] = " ";
         if (!n || n > MAX_WORD) {
             request_fault(f, FAULT_REQUEST, "bad_words",
                           "'bad_words[%zu]' is no string of 1 to %d bytes", i, (int)MAX_WORD);
             return;
         }
-        memcpy(behind + 1, json_object_get_string(v), n);
-        ban(r, behind + 1, n, o, f);
-        if (behind[1] != ' ')
-            ban(r, behind, n + 1, o, f);
+        memcpy(with_space + 1, json_object_get_string(v), n);
+        ban(r, with_space + 1, n, o, f);
+        if (with_space[1] != ' ')
+            ban(r, with_space, n + 1, o, f);
     }
 }
 

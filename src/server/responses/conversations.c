@@ -28,10 +28,10 @@ static void ids_of(const struct http_request *rq, char id[ID], char item[ID])
     id[0] = item[0] = 0;
     if (n >= ID || strncmp(at, "conv_", 5) != 0)
         return;
-    const char *behind = at + n;
-    if (strncmp(behind, "/items/", 7) == 0 && strlen(behind + 7) < ID && !strchr(behind + 7, '/'))
-        snprintf(item, ID, "%s", behind + 7);
-    else if (*behind && strcmp(behind, "/items") != 0)
+    const char *tail = at + n;
+    if (strncmp(tail, "/items/", 7) == 0 && strlen(tail + 7) < ID && !strchr(tail + 7, '/'))
+        snprintf(item, ID, "%s", tail + 7);
+    else if (*tail && strcmp(tail, "/items") != 0)
         return;
     memcpy(id, at, n);
     id[n] = 0;

@@ -237,7 +237,8 @@ static bool read_descending(const struct http_request *rq, struct fault *f)
 }
 
 /* The place in the list after the item of that id; n: there is none. */
-static size_t behind(const struct responses_items *items, size_t n, bool descending, const char *id)
+static size_t place_after(const struct responses_items *items, size_t n, bool descending,
+                          const char *id)
 {
     const size_t at = responses_items_find(items, id);
     if (at >= n)
@@ -268,7 +269,7 @@ void responses_page(const struct http_request *rq, const struct responses_items 
         return;
     }
     n = n < items->n ? n : items->n;
-    const size_t from = after ? behind(items, n, descending, after) : 0;
+    const size_t from = after ? place_after(items, n, descending, after) : 0;
     const size_t to = n - from > limit ? from + limit : n;
     write_open(out, '{');
     write_member(out, "object", "list");

@@ -92,12 +92,12 @@ void responses_input_tokens(struct serve *v, struct http_exchange *x,
 }
 
 /* What stands between "/responses/" and after; "" where it can be no id. */
-static void id_of(const struct http_request *rq, const char *behind, char id[RESPONSES_ID])
+static void id_of(const struct http_request *rq, const char *tail, char id[RESPONSES_ID])
 {
     const char *at = serve_path(rq) + strlen("/responses/");
     const size_t n = strcspn(at, "/");
     id[0] = 0;
-    if (n < RESPONSES_ID && strncmp(at, "resp_", 5) == 0 && strcmp(at + n, behind) == 0) {
+    if (n < RESPONSES_ID && strncmp(at, "resp_", 5) == 0 && strcmp(at + n, tail) == 0) {
         memcpy(id, at, n);
         id[n] = 0;
     }

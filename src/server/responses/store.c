@@ -485,10 +485,10 @@ void responses_store_add(struct responses_store *s, const char *user, const char
         keep_items(s, o, &e->items);
         pthread_mutex_lock(&s->lock);
         struct entry **old = find(s, o, id);
-        struct entry *gone = *old ? unlink_entry(s, old) : NULL;
+        struct entry *removed = *old ? unlink_entry(s, old) : NULL;
         link_entry(s, e);
         pthread_mutex_unlock(&s->lock);
-        dispose(s, gone);
+        dispose(s, removed);
     } else {
         entry_free(e);
     }
@@ -612,7 +612,7 @@ enum responses_change responses_store_append(struct responses_store *s, const ch
 bool responses_store_remove(struct responses_store *s, const char *user, const char *id,
                             const char *item)
 {
-    struct responses_items seen = {0}, gone = {0};
+    struct responses_items seen = {0}, removed = {0};
     struct responses_found found = {.items = &seen};
     if (!*item || !responses_store_get(s, user, id, &found))
         return false;
@@ -622,15 +622,15 @@ bool responses_store_remove(struct responses_store *s, const char *user, const c
     size_t i = 0;
     while (e && i < e->items.n && e->items.at[i] != seen.at[at])
         i++;
-    const bool there = e && i < e->items.n && responses_items_share(&gone, &e->items, i, i + 1);
+    const bool there = e && i < e->items.n && responses_items_share(&removed, &e->items, i, i + 1);
     if (there) {
         responses_items_cut(&e->items, i);
-        drop_item(s, gone.at[0]);
+        drop_item(s, removed.at[0]);
         unlist(e);
         list_newest(e);
     }
     pthread_mutex_unlock(&s->lock);
-    responses_items_release(&gone);
+    responses_items_release(&removed);
     responses_items_release(&seen);
     responses_found_release(&found);
     return there;

@@ -597,12 +597,12 @@ static void score_page(struct group *g, int64_t page, int64_t from, int64_t to)
     else if (!kern_kv_is_whole(a->k_codec))
         decode_keys(a->k_codec, block, a->k_width, j0 / 16, num_div_up(j1, 16), g->page);
     else
-        w.norms = w.more = behind(a->k_codec, block, a->k_width);
+        w.norms = w.more = tail_bytes(a->k_codec, block, a->k_width);
     if (a->k_codec == KERN_KV_N4R)
         expand_keys(block, a->k_width, (uint8_t *)g->page, w.next);
     if (kern_kv_is_rot(a->k_codec)) {
-        w.norms = behind(a->k_codec, block, a->k_width / KERN_KV_PARTS);
-        w.more = behind(a->v_codec, a->page[page] + a->v_at, a->v_width);
+        w.norms = tail_bytes(a->k_codec, block, a->k_width / KERN_KV_PARTS);
+        w.more = tail_bytes(a->v_codec, a->page[page] + a->v_at, a->v_width);
     }
     if (a->k_codec != KERN_KV_Q8R)
         w.bytes = (const uint8_t *)g->page;
@@ -631,7 +631,7 @@ static void mix_page(struct group *g, int64_t page, int64_t from, int64_t to)
                      .base = page * KERN_PAGE,
                      .next = more ? a->page[page + 2] + a->k_at : block};
     if (kern_kv_is_whole(a->v_codec))
-        w.norms = behind(a->v_codec, block, a->v_width);
+        w.norms = tail_bytes(a->v_codec, block, a->v_width);
     else
         decode_rows(a->v_codec, block, a->v_width, from - w.base, to - w.base, g->page);
     if (kern_kv_code(a->v_codec) == KERN_KV_N4R) {
@@ -823,7 +823,7 @@ static void shadow_8(const struct group *g, int64_t i, const struct work *w, flo
 static void score_shadow(struct group *g, const uint8_t *block, int64_t page, const uint8_t *next)
 {
     const struct kern_attend *a = g->a;
-    const uint8_t *norms = behind(KERN_KV_N4R, block, a->k_width);
+    const uint8_t *norms = tail_bytes(KERN_KV_N4R, block, a->k_width);
     const struct work w = {.bytes = (const uint8_t *)g->page,
                            .norms = norms,
                            .more = norms,

@@ -11,7 +11,7 @@
     }
 
 /* Where scales and norms begin. */
-static const uint8_t *behind(enum kern_kv_codec c, const uint8_t *block, int64_t width)
+static const uint8_t *tail_bytes(enum kern_kv_codec c, const uint8_t *block, int64_t width)
 {
     return block + (c == KERN_KV_Q8_0 ? (size_t)width * KERN_PAGE : kern_kv_code_bytes(c, width));
 }
@@ -38,14 +38,14 @@ LANES_INLINE bool scale_begins(enum kern_kv_codec c, int64_t i)
 LANES_INLINE struct v16 key_scales(enum kern_kv_codec c, const uint8_t *block, int64_t width,
                                    int64_t b, int64_t k)
 {
-    const uint16_t *norm = (const uint16_t *)(const void *)behind(c, block, width);
+    const uint16_t *norm = (const uint16_t *)(const void *)tail_bytes(c, block, width);
     return c == KERN_KV_Q8_0 ? key_scale(block, width, b, k)
                              : v_from_f16(norm + k / KERN_KV_GROUP * KERN_PAGE + b * 16);
 }
 LANES_INLINE struct v16 value_scales(enum kern_kv_codec c, const uint8_t *block, int64_t width,
                                      int64_t j, int64_t d)
 {
-    const uint16_t *norm = (const uint16_t *)(const void *)behind(c, block, width);
+    const uint16_t *norm = (const uint16_t *)(const void *)tail_bytes(c, block, width);
     return c == KERN_KV_Q8_0   ? value_scale(block, width, j, d)
            : c == KERN_KV_TQ3_0 ? v_set(_cvtsh_ss(norm[d / KERN_KV_GROUP * KERN_PAGE + j]))
                                 : v_zero();

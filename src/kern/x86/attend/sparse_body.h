@@ -197,7 +197,7 @@ static const uint16_t *scales_of(const struct work *w, int64_t page)
 {
     const uint8_t *block = w->a->page[page] + w->a->k_at;
     return w->a->k_codec == KERN_KV_Q8R
-               ? (const uint16_t *)(const void *)behind(KERN_KV_Q8R, block, w->a->k_width)
+               ? (const uint16_t *)(const void *)tail_bytes(KERN_KV_Q8R, block, w->a->k_width)
                : w->scale + page % SPLIT_PAGES * KERN_PAGE;
 }
 

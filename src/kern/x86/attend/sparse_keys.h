@@ -143,7 +143,7 @@ static void n4r_rows(const uint8_t *block, int64_t width, int64_t b, float *x)
 {
     const int64_t group = kern_kv_group(KERN_KV_N4R, width);
     const uint16_t *norm =
-        (const uint16_t *)(const void *)behind(KERN_KV_N4R, block, width) + b * 16;
+        (const uint16_t *)(const void *)tail_bytes(KERN_KV_N4R, block, width) + b * 16;
     const uint8_t *at = block + b * width * 8;
     for (int64_t g = 0; g < width; g += group, norm += KERN_PAGE) {
         const struct v16 by = v_from_f16(norm);

@@ -22,7 +22,7 @@ LANES_INLINE struct v16 byte_of(const uint8_t *four, int64_t i)
 LANES_INLINE struct v16 value_at(enum kern_kv_codec c, const uint8_t *block, int64_t width,
                                  int64_t j, int64_t d)
 {
-    const uint16_t *scale = (const uint16_t *)(const void *)behind(c, block, width);
+    const uint16_t *scale = (const uint16_t *)(const void *)tail_bytes(c, block, width);
     if (kern_kv_code(c) == KERN_KV_Q8R)
         return v_mul(v_set(_cvtsh_ss(scale[d / kern_kv_group(c, width) * KERN_PAGE + j])),
                      byte_of(block + (j / 4 * width + d) * 4, j % 4));

@@ -23,7 +23,7 @@ struct code_points {
 };
 #define X(id, factor, n_lines, n_after)                                                            \
     static ATTR_UNUSED const struct code_points points_##id = {                                    \
-        KERN_CODE_##id, KERN_GROUP_##id, KERN_BEHIND_##id, KERN_CHUNK_##id, factor};
+        KERN_CODE_##id, KERN_GROUP_##id, KERN_TAIL_##id, KERN_CHUNK_##id, factor};
 KERN_POINT_LIST(X)
 #undef X
 

@@ -27,7 +27,7 @@ enum {
     SQUARE = ROWS * KERN_PANEL,
     UNIT = 2 * ROWS,
     /* where the sums of a unit's high plane or second panel stand after the others */
-    BESIDE = UNIT * KERN_PANEL,
+    NEIGHBOUR = UNIT * KERN_PANEL,
     MOST = 512,   /* rows in the order of tiles, ... */
     COPIED = 256, /* others, and ... */
     FEW = 64,     /* rows of which the activations of a stretch stay in the second cache */
@@ -172,7 +172,7 @@ static ATTR_INLINE void add_row(const struct form f, struct waiting *v, const st
         dot = _mm512_slli_epi32(dot, (unsigned)f.low_shift);
     if (f.n_planes > 1)
         dot = _mm512_add_epi32(
-            dot, _mm512_slli_epi32(_mm512_load_si512(v->dot + BESIDE), (unsigned)f.shift));
+            dot, _mm512_slli_epi32(_mm512_load_si512(v->dot + NEIGHBOUR), (unsigned)f.shift));
     const __m512 by = _mm512_mul_ps(h->d, scale);
     __m512 y = _mm512_setzero_ps();
     if (start != FIRST_SLICE)
@@ -260,7 +260,7 @@ static ATTR_INLINE void add_part(const struct form f, struct waiting *v, const s
 /* Weights of a unit: planes of one panel, or of one plane each two panels.  beside: their second
  * tiles. */
 struct weights {
-    const uint8_t *low, *beside;
+    const uint8_t *low, *neighbour;
 };
 static ATTR_INLINE struct weights weights_of(const struct planes *e, bool pair)
 {
@@ -273,10 +273,10 @@ static ATTR_INLINE void multiply_one(struct tiles *t, const struct form f, bool 
                                      struct weights w, const struct rows *x, int32_t *dot, bool two,
                                      const struct waiting *waiting)
 {
-    const bool beside = pair || f.n_planes > 1;
+    const bool neighbour = pair || f.n_planes > 1;
     struct waiting v = waiting[0];
     struct held h = hold(f, v.s);
-    const int64_t part = num_div_up(v.n_rows, pair || !beside ? 4 : 8);
+    const int64_t part = num_div_up(v.n_rows, pair || !neighbour ? 4 : 8);
     (void)t;
     for (int k = 0; k < 4; k++) {
         if (pair && k == 2) {
@@ -289,16 +289,16 @@ static ATTR_INLINE void multiply_one(struct tiles *t, const struct form f, bool 
         DOT_LOW(t, 0, 4, 6)
         add(f, &v, &h, part);
         fetch(x->next, 2 * k, x->n_next);
-        if (beside) {
-            TILE_LOAD(t, 7, w.beside + TILE * k, 64);
-            LEAVE(1, dot + BESIDE)
+        if (neighbour) {
+            TILE_LOAD(t, 7, w.neighbour + TILE * k, 64);
+            LEAVE(1, dot + NEIGHBOUR)
             DOT_PAIR(t, 1, 4, 7)
             add(f, &v, &h, part);
         }
         fetch(x->next, 2 * k + 1, x->n_next);
         LEAVE_SECOND(2, dot + SQUARE)
-        if (beside) {
-            LEAVE_SECOND(3, dot + BESIDE + SQUARE)
+        if (neighbour) {
+            LEAVE_SECOND(3, dot + NEIGHBOUR + SQUARE)
         }
     }
 }
@@ -309,7 +309,7 @@ static ATTR_INLINE void step_two(struct tiles *t, const struct form f, bool pair
                                  int32_t *dot, bool two, const struct waiting *waiting, int k,
                                  struct waiting *v, struct held *h)
 {
-    const bool beside = pair || f.n_planes > 1, eight = pair || !beside;
+    const bool neighbour = pair || f.n_planes > 1, eight = pair || !neighbour;
     const int64_t part = num_div_up(waiting[0].n_rows, eight ? 8 : 16);
     (void)t;
     if (pair && k == 2) {
@@ -330,12 +330,12 @@ static ATTR_INLINE void step_two(struct tiles *t, const struct form f, bool pair
     TILE_LOAD(t, 5, x->b + x->step * k, x->stride);
     LEAVE_SECOND(2, dot + SQUARE)
     DOT_LOW(t, 2, 5, 6)
-    ADD
-    if (beside) {
-        TILE_LOAD(t, 7, w.beside + TILE * k, 64);
-        LEAVE(1, dot + BESIDE)
+    ADD if (neighbour)
+    {
+        TILE_LOAD(t, 7, w.neighbour + TILE * k, 64);
+        LEAVE(1, dot + NEIGHBOUR)
         DOT_PAIR(t, 1, 4, 7)
-        ADD LEAVE_SECOND(3, dot + BESIDE + SQUARE) DOT_PAIR(t, 3, 5, 7) ADD
+        ADD LEAVE_SECOND(3, dot + NEIGHBOUR + SQUARE) DOT_PAIR(t, 3, 5, 7) ADD
     }
     fetch(x->next, 2 * k + 1, x->n_next);
 #undef ADD
@@ -393,7 +393,7 @@ struct work {
     ATTR_ALIGNED(64) float total[PANELS / GROUP][MOST / UNIT][GROUP][UNIT * KERN_PANEL];
     struct planes e[GROUP];
     struct scales s[3][GROUP]; /* of these panels, and of those whose sums are not added */
-    ATTR_ALIGNED(64) int32_t dots[2][2 * BESIDE];
+    ATTR_ALIGNED(64) int32_t dots[2][2 * NEIGHBOUR];
     ATTR_ALIGNED(64) uint8_t copy[COPIED * ACT];
     /* of a panel; the second ones of one beside it, or nothing */
     struct waiting v[GROUP], in_tiles[GROUP];
@@ -514,14 +514,14 @@ static ATTR_INLINE void drain(struct tiles *t, const struct form f, struct work 
     }
     if (w->in_tiles[0].n_rows) {
         int32_t *dot = w->dots[w->turn];
-        const bool beside = f.n_planes > 1 || w->in_tiles[1].n_rows;
+        const bool neighbour = f.n_planes > 1 || w->in_tiles[1].n_rows;
         TILE_STORE(t, 0, dot, 64);
-        if (beside)
-            TILE_STORE(t, 1, dot + BESIDE, 64);
+        if (neighbour)
+            TILE_STORE(t, 1, dot + NEIGHBOUR, 64);
         if (w->in_tiles[0].n_rows > ROWS) {
             TILE_STORE(t, 2, dot + SQUARE, 64);
-            if (beside)
-                TILE_STORE(t, 3, dot + BESIDE + SQUARE, 64);
+            if (neighbour)
+                TILE_STORE(t, 3, dot + NEIGHBOUR + SQUARE, 64);
         }
         for (int j = 0; j < GROUP; j++) {
             const struct held h = hold(f, w->in_tiles[j].s);
@@ -556,7 +556,7 @@ static ATTR_INLINE void unit_times(struct tiles *t, const struct form f, const s
                                           x->scale_step,
                                           x->sum_step,
                                           n,
-                                          w->dots[w->turn] + j * BESIDE,
+                                          w->dots[w->turn] + j * NEIGHBOUR,
                                           sums(w, k + j, unit),
                                           total(w, k + j, unit),
                                           start};
