@@ -3,7 +3,8 @@
 
 Also: a page of docs/use/ has at most 120 lines, a line of prose at most 160 columns, and every link between pages leads
 to a file and a heading that exist, docs/README.md names every page,
-and what the rest of the tree names exists."""
+and what the rest of the tree names exists. Identifiers and comments of src/ use the words of the field, too: a name
+says notify, report, check, poll, request, closed ... and not tell, look, ask, gone."""
 import pathlib, re, subprocess, sys
 
 LONGEST, LINES = 160, 120
@@ -22,6 +23,19 @@ WORDS = [  # pattern, what to write
     (r"\bare no (?:names|models|texts|numbers|files|repositories|keys)\b", "are not"),
     (r"\bof the like\b|\bits kin\b|\bof that kind alone\b", "say which"),
 ]
+# Of src/: words of identifiers, and of comments. Names of the public headers stay.
+NAMES = {"tell": "notify, report, send", "tells": "says", "told": "reported, sent", "telling": "reporting",
+         "vain": "unsupported", "gone": "closed, dropped, removed",
+         "beside": "next to, sibling, pair", "behind": "after", "alone": "only, single", "asker": "client",
+         "hear": "receive", "heard": "received", "eyes": "vision", "ears": "audio", "lies": "is"}
+COMMENTS = {"tell": "report, notify, send", "tells": "says, reports", "told": "reported, sent", "in vain": "without success",
+            "lies": "is", "gone": "closed, dropped, removed", "twin": "copy, mirror", "twins": "copies",
+            "but for": "except for", "lately": "recently"}
+PUBLIC = re.compile(r"(?:ingle|INGLE|engine)_\w*")
+ROOMS = {"stage", "run", "sched", "link", "session"}  # rooms of src/ that are not checked
+IN_NAME = re.compile(r"(?<![A-Za-z])(?:" + "|".join(NAMES) + r")(?![A-Za-z])", re.I)
+IN_COMMENT = re.compile(r"\b(?:" + "|".join(w.replace(" ", r"(?:\s|\*)+") for w in COMMENTS) + r")\b", re.I)
+TOKEN = re.compile(r'"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])*\'|(/\*.*?\*/|//[^\n]*)|([A-Za-z_]\w*)', re.S)
 OPENING = re.compile(r"(?:^|(?<=[.:;] ))(?:What|Whoever|Whatever) [^.?!:|]*\.")  # a clause as the subject
 
 
@@ -82,6 +96,19 @@ def named():
                 yield f"{name}: there is no page {page}"
 
 
+def code(name, text):
+    """Identifiers and comments; texts in quotes are other programs' or users'."""
+    if not IN_NAME.search(text) and not IN_COMMENT.search(text):
+        return
+    for m in TOKEN.finditer(text):
+        pattern, better = (IN_COMMENT, COMMENTS) if m[1] else (IN_NAME, NAMES)
+        for hit in pattern.finditer(m[1] or m[2] or ""):
+            word = re.sub(r"(?:\s|\*)+", " ", hit[0].lower())
+            if m[1] or not PUBLIC.fullmatch(m[2]):
+                line = text.count("\n", 0, m.start() + hit.start()) + 1
+                yield f"{name}:{line}: '{hit[0]}' in {'a comment' if m[1] else m[2]}: write {better[word]}"
+
+
 def main(args):
     bad = []
     pages = [pathlib.Path(a) for a in args] or [pathlib.Path("README.md"), *sorted(pathlib.Path("docs").rglob("*.md"))]
@@ -93,6 +120,9 @@ def main(args):
             bad.append(f"{name}: {text.count(chr(10))} lines, at most {LINES}")
     if not args:
         bad += named()
+        for path in sorted(p for end in ("c", "h", "inc", "cu") for p in pathlib.Path("src").rglob("*." + end)):
+            if path.parts[1] not in ROOMS:
+                bad += code(path.as_posix(), path.read_text(encoding="utf-8"))
         index = pathlib.Path("docs/README.md").read_text()
         bad += [f"docs/README.md: {p} is not in the index" for p in pages[1:]
                 if p.name != "README.md" and f"]({p.relative_to('docs').as_posix()})" not in index]

@@ -411,7 +411,7 @@ static double middle(const double *v, int64_t n)
 
 /* How much longer than plain decoding the worst window of tokens took, as a part; below 0: no
  * window took longer. */
-static double behind(const struct result *r)
+static double worst_lag(const struct result *r)
 {
     double worst = -1, v[MAX_REPEATS];
     for (int64_t w = 0; w < r->n_windows; w++) {
@@ -449,7 +449,7 @@ static void print_json(const struct result *r)
     for (int64_t i = 0; i < r->n; i++)
         write_fixed(&out, 4, r->ratio[i]);
     write_close(&out, ']');
-    write_member_fixed(&out, "behind", 4, behind(r));
+    write_member_fixed(&out, "behind", 4, worst_lag(r));
     write_member_bool(&out, "same_text", !r->differs);
     write_member(&out, "text_of", r->same_as);
     write_member_int(&out, "tokens", r->tokens);
@@ -493,7 +493,7 @@ static void print_result(const struct bench *b, const struct result *r)
         snprintf(kind, sizeof kind, "%s", r->kind);
     printf("%-10s %7d %7lld %9.2f %9.2f %8.2f %7.1f", kind, r->n_clients, (long long)r->depth,
            middle(r->plain, r->n), middle(r->drafted, r->n), middle(r->ratio, r->n),
-           behind(r) * 100);
+           worst_lag(r) * 100);
     if (s->n_drafts)
         printf(" %7.2f %8.0f", 1 + (double)s->accepted_tokens / (double)s->n_drafts,
                100 * ratio_of((double)s->accepted_tokens, (double)s->drafted_tokens));

@@ -36,7 +36,7 @@ static void catch_signals(struct ingle_worker *w)
     sigaction(SIGTERM, &action, NULL);
 }
 
-static void tell_end(const struct cli *c, const struct ingle_worker *w)
+static void print_end(const struct cli *c, const struct ingle_worker *w)
 {
     struct ingle_worker_info n;
     ingle_worker_info(w, &n);
@@ -83,7 +83,7 @@ int cli_worker(struct cli *c)
     printf("listening on %s\n", ingle_worker_address(w));
     cli_push(c);
     ingle_worker_run(w);
-    tell_end(c, w);
+    print_end(c, w);
     running = NULL;
     ingle_worker_close(w);
     ingle_model_close(m);

@@ -427,14 +427,14 @@ static const struct kind *best_kind(const struct search *s, int64_t n_ctx, struc
 /* Without drafts; skip: with them, without the prompt drafter. */
 static bool fits_without(const struct search *s, int64_t n_ctx, bool shortener)
 {
-    struct ingle_engine alone = *s->e;
+    struct ingle_engine plain = *s->e;
     struct search without = *s;
-    without.e = &alone;
+    without.e = &plain;
     if (shortener) {
-        alone.shortener = NULL;
+        plain.shortener = NULL;
     } else {
-        alone.draft = NULL;
-        alone.draft_text = false;
+        plain.draft = NULL;
+        plain.draft_text = false;
         without.r.draft = NULL;
     }
     return fits(&without, n_ctx, &s->r.kv);
@@ -796,16 +796,16 @@ static bool suits(const struct ingle_engine *e, const struct ingle_engine_option
 {
     struct ingle_engine silent = *e;
     struct runner_options r;
-    struct ingle_plan with, alone;
+    struct ingle_plan with, plain;
     struct ingle_engine_options own = *o;
     own.draft_gpu_layers = NULL; /* which number is too large depends on the drafter */
     silent.sink = (struct report_sink){0};
     if (make_plan(&silent, &own, &r, &with, NULL))
         return false;
     silent.draft = NULL;
-    if (make_plan(&silent, &own, &r, &alone, NULL))
+    if (make_plan(&silent, &own, &r, &plain, NULL))
         return false;
-    return with.fits && with.n_ctx >= alone.n_ctx - alone.n_ctx / 8;
+    return with.fits && with.n_ctx >= plain.n_ctx - plain.n_ctx / 8;
 }
 
 /* ---- life ---- */

@@ -43,7 +43,7 @@ struct expert_away {
 struct asked {
     struct expert_away *away; /* NULL: nobody wants it any more */
     int piece;
-    bool alone;               /* nothing else was on its way */
+    bool was_idle;            /* nothing else was on its way */
     bool waited;              /* somebody looked before it came */
     int slot;                 /* of shared memory, with LINK_SHARED in the head */
     uint64_t tag, sent_ns;
@@ -56,7 +56,7 @@ struct worker {
     struct link *link;
     enum worker_state state;
     uint64_t since_ns, retry_ns, lost_ns[3];
-    bool told;               /* that it cannot be reached */
+    bool reported;           /* that it cannot be reached */
     struct link_hello hello; /* its */
     struct link_shape shape;
     struct asked asked[CREDITS];
@@ -104,13 +104,13 @@ void expert_worker_poll(struct worker *w, uint64_t now);
 /* It is no longer read from; what was requested of it is lost. */
 void expert_worker_lose(struct worker *w, const char *why);
 /* Takes in what it has sent; waits at most timeout_ms for it.  False: there was nothing. */
-bool expert_worker_hear(struct worker *w, int timeout_ms);
+bool expert_worker_receive(struct worker *w, int timeout_ms);
 /* remote.c: a RESULT or FAIL for a piece. */
 void expert_worker_answer(struct worker *w, const struct link_head *h, const uint8_t *payload,
                           size_t n);
 void expert_worker_show(struct worker *w);
 /* place.c: between steps: asks for counters, and says which experts should be there. */
-void expert_worker_tell(struct worker *w, uint64_t now);
+void expert_worker_send_stats(struct worker *w, uint64_t now);
 /* Its counters, and what it has. */
 void expert_worker_said(struct worker *w, const struct link_head *h, const uint8_t *payload,
                         size_t n);

@@ -97,9 +97,9 @@ static void refuse(struct worker *w, const char *why)
     const bool again = w->state == WORKER_REFUSED && strcmp(w->n.trouble, why) == 0;
     trouble(w, why);
     hang_up(w, WORKER_REFUSED, clock_now() + 30 * second);
-    if (!again && !w->told)
+    if (!again && !w->reported)
         report(w->r->o.sink, INGLE_REPORT_WARN, "worker-refused", w->address, "%s", why);
-    w->told = true;
+    w->reported = true;
 }
 
 /* The longest message that a worker may send: results, or which experts it has. */
@@ -130,7 +130,7 @@ static void welcome(struct worker *w, const uint8_t *payload, size_t n)
     w->shape = (struct link_shape){h.n_layers, h.n_experts, h.hidden, h.most_rows, h.most_pairs};
     link_admit(w->link, NULL, longest(&w->shape));
     w->state = WORKER_READY;
-    w->told = false;
+    w->reported = false;
     /* agreed: of this engine's model */
     memset(w->missed_at, 0, w->r->n_layers * h.n_experts * sizeof *w->missed_at);
     memset(w->have, 0, link_have_bytes(&w->shape));
@@ -191,7 +191,7 @@ static void take(struct worker *w, const struct link_in *in)
     }
 }
 
-bool expert_worker_hear(struct worker *w, int timeout_ms)
+bool expert_worker_receive(struct worker *w, int timeout_ms)
 {
     struct link_in in;
     char why[160] = "";
@@ -224,13 +224,13 @@ void expert_worker_poll(struct worker *w, uint64_t now)
     enum { AT_ONCE = 16 }; /* messages */
     if ((w->state == WORKER_DOWN || w->state == WORKER_REFUSED) && now >= w->retry_ns)
         call(w, now);
-    for (int i = 0; i < AT_ONCE && expert_worker_hear(w, 0); i++)
+    for (int i = 0; i < AT_ONCE && expert_worker_receive(w, 0); i++)
         ;
     if (w->state == WORKER_GREETED && now > w->since_ns && now - w->since_ns > 5 * second)
         expert_worker_lose(w, "it does not answer a HELLO");
     else if (w->state == WORKER_CALLING && now > w->since_ns && now - w->since_ns > 5 * second &&
-             !w->told) {
-        w->told = true;
+             !w->reported) {
+        w->reported = true;
         if (!w->n.trouble[0])
             trouble(w, "there is no connection");
         report(w->r->o.sink, INGLE_REPORT_WARN, "worker", w->address,

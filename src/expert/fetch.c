@@ -296,9 +296,9 @@ static void destroy(struct fetch *f)
 void expert_fetch_end(struct fetch *f, struct fetch_worker *w)
 {
     const bool dead = w->state == WORKER_DEAD;
-    *(dead ? &f->n_gone : &f->n_threads) -= 1;
+    *(dead ? &f->n_dead : &f->n_threads) -= 1;
     w->state = WORKER_ENDED;
-    const bool last = f->done_fn && !f->n_gone && !f->n_threads;
+    const bool last = f->done_fn && !f->n_dead && !f->n_threads;
     pthread_cond_signal(&f->ended);
     pthread_mutex_unlock(&f->lock);
     if (!last)
@@ -487,10 +487,10 @@ void expert_fetch_close(struct fetch *f, void (*done_fn)(void *arg), void *arg)
     f->stop = true;
     wake(f, true);
     /* What make() touches is the owner's, and goes with it: those are waited for in any case. */
-    while (f->o.make ? f->n_threads + f->n_gone > 0 : f->n_threads > 0 && !timeout)
+    while (f->o.make ? f->n_threads + f->n_dead > 0 : f->n_threads > 0 && !timeout)
         timeout = f->o.make ? pthread_cond_wait(&f->ended, &f->lock)
                             : pthread_cond_timedwait(&f->ended, &f->lock, &until);
-    const bool left = f->n_threads + f->n_gone > 0;
+    const bool left = f->n_threads + f->n_dead > 0;
     for (int i = 0; i < FETCH_MOST_THREADS; i++) {
         struct fetch_worker *w = &f->worker[i];
         if (w->state == WORKER_ENDED)
@@ -521,11 +521,11 @@ int expert_fetch_reset(struct fetch *f, uint64_t longer_ns)
         w->state = WORKER_DEAD;
         expert_fetch_busy(f, -1);
         f->n_threads--;
-        f->n_gone++;
+        f->n_dead++;
     }
     while (f->n_threads < wanted_threads(f) && !start_thread(f, NULL))
         ;
-    n += f->n_gone;
+    n += f->n_dead;
     pthread_mutex_unlock(&f->lock);
     return n;
 }
@@ -614,6 +614,6 @@ void expert_fetch_count(struct fetch *f, struct fetch_counts *out)
     expert_fetch_busy(f, 0);
     *out = f->count;
     const int lost = f->ring ? expert_ring_lost(f->ring) : 0;
-    out->stuck = (uint64_t)f->n_gone + (uint64_t)lost;
+    out->stuck = (uint64_t)f->n_dead + (uint64_t)lost;
     pthread_mutex_unlock(&f->lock);
 }

@@ -97,7 +97,7 @@ static void place(struct worker *w)
         r->uses[i] /= 2;
 }
 
-void expert_worker_tell(struct worker *w, uint64_t now)
+void expert_worker_send_stats(struct worker *w, uint64_t now)
 {
     struct link_out m;
     if (now - w->asked_ns >= stats_ns && link_out_take(w->link, &m, 0)) {

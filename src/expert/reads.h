@@ -81,7 +81,7 @@ struct fetch {
     int busy, n_early;
     uint64_t busy_since;       /* Sync: lock */
     struct fetch_counts count; /* Sync: lock */
-    int n_threads, n_gone;     /* Sync: lock.  That work; that do not come back */
+    int n_threads, n_dead;     /* Sync: lock.  That work; that do not come back */
     /* Sync: lock.  Called by the last thread; NULL: by expert_fetch_close() */
     void (*done_fn)(void *arg);
     void *done_arg;

@@ -69,7 +69,7 @@ static ingle_status greet_all(struct expert_remote *r, struct err *err)
             struct worker *w = &r->worker[i];
             expert_worker_poll(w, clock_now());
             if (is_waited_for(w))
-                (void)expert_worker_hear(w, 20);
+                (void)expert_worker_receive(w, 20);
             waits = waits || is_waited_for(w);
         }
     }
@@ -80,7 +80,7 @@ static ingle_status greet_all(struct expert_remote *r, struct err *err)
                            w->n.trouble);
         if (w->state == WORKER_READY)
             continue;
-        w->told = true;
+        w->reported = true;
         report(r->o.sink, INGLE_REPORT_WARN, "worker", w->address,
                "it cannot be reached%s%s; it is tried again and again", w->n.trouble[0] ? ": " : "",
                w->n.trouble);
@@ -165,7 +165,7 @@ void expert_remote_tend(struct expert_remote *r)
     look(r);
     for (int i = 0; i < r->n_workers; i++)
         if (r->worker[i].state == WORKER_READY)
-            expert_worker_tell(&r->worker[i], now);
+            expert_worker_send_stats(&r->worker[i], now);
 }
 
 /* ---- dealing ---- */
@@ -517,7 +517,7 @@ static void send_piece(struct expert_away *a, int index)
         fill_pairs(a, p, &to);
     w->asked[w->n_asked] = (struct asked){.away = a,
                                           .piece = index,
-                                          .alone = w->n_asked == 0,
+                                          .was_idle = w->n_asked == 0,
                                           .slot = slot,
                                           .tag = h.tag,
                                           .sent_ns = clock_now(),
@@ -594,7 +594,7 @@ static void learn(struct worker *w, const struct asked *x, const struct piece *p
     if (res->misses && res->misses <= (uint32_t)v->layer->n)
         expert_split_learn(&w->miss_ns, (double)stall / res->misses);
     /* What lay there for a while before anybody looked says only that it was not later. */
-    if (x->alone && (x->waited || !(w->mean[size].trip_ns > 0) || trip < w->mean[size].trip_ns))
+    if (x->was_idle && (x->waited || !(w->mean[size].trip_ns > 0) || trip < w->mean[size].trip_ns))
         expert_split_learn(&w->mean[size].trip_ns, trip);
     w->n_missed += res->misses <= (uint32_t)v->layer->n ? res->misses : 0;
     w->n.hits += res->hits;
@@ -741,9 +741,9 @@ static uint64_t late_of(const struct expert_remote *r, const struct worker *w,
 }
 
 /* Takes in what w has sent.  False: there was nothing, and no answer of it is late. */
-static bool hear_or_lose(struct worker *w, const struct expert_eval *v)
+static bool receive_or_lose(struct worker *w, const struct expert_eval *v)
 {
-    if (expert_worker_hear(w, 0))
+    if (expert_worker_receive(w, 0))
         return true;
     const uint64_t now = clock_now(), late = late_of(w->r, w, v);
     for (int i = 0; i < w->n_asked; i++) {
@@ -763,16 +763,16 @@ static void wait_all(struct expert_away *a)
     struct expert_remote *r = a->r;
     while (a->n_open > 0 && device_runs(a->v->d)) {
         struct link *waits[EXPERT_WORKERS] = {NULL};
-        bool heard = false;
+        bool received = false;
         send_some(a);
         for (int k = 0; k < r->n_workers; k++) {
             struct worker *w = &r->worker[k];
             if (w->state != WORKER_READY || !w->n_asked)
                 continue;
-            heard = hear_or_lose(w, a->v) || heard;
+            received = receive_or_lose(w, a->v) || received;
             waits[k] = w->link;
         }
-        if (heard || !a->n_open)
+        if (received || !a->n_open)
             continue;
         const uint64_t before = clock_now();
         link_sleep(waits, r->n_workers, TURN_MS);

@@ -205,7 +205,7 @@ static bool goes_on(struct fetch *f, struct fetch_ring *r, struct fetch_worker *
     if (r->n_lost && w->state == WORKER_WORKS) {
         w->state = WORKER_DEAD;
         f->n_threads--;
-        f->n_gone++;
+        f->n_dead++;
         pthread_cond_signal(&f->ended);
     }
     return r->n_lost;

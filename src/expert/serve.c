@@ -35,9 +35,9 @@ enum {
 
 struct peer {
     struct link_peer id;
-    uint64_t heard_ns; /* 0: there is none */
+    uint64_t received_ns; /* 0: there is none */
     bool agreed, closed;
-    bool gone; /* the connection is: it is forgotten when nothing of it is computed */
+    bool hung_up;            /* the connection is: it is forgotten when nothing of it is computed */
     struct link_share share; /* of an engine on this host */
     bool places, wants; /* it has sent a PLACE; it is to have a HAVE */
 };
@@ -58,9 +58,9 @@ struct expert_serve {
     struct peer peer[PEERS];
     struct waiting waiting[WAITING]; /* a ring: n_waiting from first on */
     int first, n_waiting;
-    /* a ring: n_heard from first_heard on, that came while one was computed */
-    struct link_in heard[WAITING];
-    int first_heard, n_heard;
+    /* a ring: n_received from first_received on, that came while one was computed */
+    struct link_in received[WAITING];
+    int first_received, n_received;
     struct device_between between;   /* looks for messages */
     /* Sync: one thread; atomic for the device: what is computed ends */
     atomic_bool halt;
@@ -123,13 +123,13 @@ void expert_serve_close(struct expert_serve *s)
     for (int i = 0; s->link && i < PEERS; i++) {
         const struct link_head h = {.kind = LINK_BYE};
         struct link_out m;
-        if (s->peer[i].heard_ns && !s->peer[i].closed && link_out_init(&m, 0))
+        if (s->peer[i].received_ns && !s->peer[i].closed && link_out_init(&m, 0))
             (void)!link_send(s->link, &s->peer[i].id, &h, &m);
     }
     for (; s->n_waiting > 0; s->n_waiting--)
         link_in_release(&s->waiting[s->first++ % WAITING].in);
-    for (; s->n_heard > 0; s->n_heard--)
-        link_in_release(&s->heard[s->first_heard++ % WAITING]);
+    for (; s->n_received > 0; s->n_received--)
+        link_in_release(&s->received[s->first_received++ % WAITING]);
     link_close(s->link);
     for (int i = 0; i < PEERS; i++)
         link_share_close(&s->peer[i].share);
@@ -199,12 +199,12 @@ static bool drops_first(const struct expert_serve *s, const struct link_in *in)
     return (h.kind == LINK_CANCEL && h.tag == w->h.tag) || h.kind == LINK_BYE;
 }
 
-static void mark_gone(struct expert_serve *s, const struct link_peer *id)
+static void mark_hung_up(struct expert_serve *s, const struct link_peer *id)
 {
     for (int i = 0; i < PEERS; i++)
-        if (s->peer[i].heard_ns && s->peer[i].id.n == id->n &&
+        if (s->peer[i].received_ns && s->peer[i].id.n == id->n &&
             memcmp(s->peer[i].id.id, id->id, id->n) == 0)
-            s->peer[i].gone = true;
+            s->peer[i].hung_up = true;
 }
 
 /* Between operations and their pieces. */
@@ -212,17 +212,17 @@ static void overhear(void *arg)
 {
     struct expert_serve *s = arg;
     char why[8];
-    while (s->n_heard < WAITING) {
-        struct link_in *in = &s->heard[(s->first_heard + s->n_heard) % WAITING];
+    while (s->n_received < WAITING) {
+        struct link_in *in = &s->received[(s->first_received + s->n_received) % WAITING];
         const enum link_event what = link_wait(s->link, 0, in, why, sizeof why);
         if (what == LINK_DOWN) {
             s->dropped = s->dropped || is_of(in, &s->waiting[s->first].in.from);
-            mark_gone(s, &in->from);
+            mark_hung_up(s, &in->from);
             continue;
         }
         if (what != LINK_MESSAGE)
             break;
-        s->n_heard++;
+        s->n_received++;
         s->dropped = s->dropped || drops_first(s, in);
     }
     if (s->dropped || atomic_load_explicit(s->o.stop, memory_order_relaxed))
@@ -475,9 +475,9 @@ static struct peer *peer_of(struct expert_serve *s, const struct link_peer *id)
     struct peer *oldest = &s->peer[0];
     for (int i = 0; i < PEERS; i++) {
         struct peer *p = &s->peer[i];
-        if (p->heard_ns && p->id.n == id->n && memcmp(p->id.id, id->id, id->n) == 0)
+        if (p->received_ns && p->id.n == id->n && memcmp(p->id.id, id->id, id->n) == 0)
             return p;
-        if (p->agreed != oldest->agreed ? oldest->agreed : p->heard_ns < oldest->heard_ns)
+        if (p->agreed != oldest->agreed ? oldest->agreed : p->received_ns < oldest->received_ns)
             oldest = p; /* engines stay; there are as many places as connections */
     }
     link_share_close(&oldest->share);
@@ -497,7 +497,7 @@ static void send_stats(struct expert_serve *s, const struct peer *p)
                              .up_ns = clock_now() - s->start_ns};
     expert_store_count(s->o.store, &c);
     for (int i = 0; i < PEERS; i++)
-        now.peers += s->peer[i].heard_ns && s->peer[i].agreed && !s->peer[i].closed;
+        now.peers += s->peer[i].received_ns && s->peer[i].agreed && !s->peer[i].closed;
     now.slots = c.slots;
     now.resident = c.resident;
     now.bad = c.bad;
@@ -596,7 +596,7 @@ static bool receive(struct expert_serve *s, struct waiting *w)
     const struct link_in *in = &w->in;
     struct err err;
     struct peer *p = peer_of(s, &in->from);
-    p->heard_ns = clock_now();
+    p->received_ns = clock_now();
     w->cancelled = false;
     if (p->closed)
         return false;
@@ -631,7 +631,7 @@ static void answer_first(struct expert_serve *s)
 {
     struct waiting *w = waiting_at(s, 0);
     struct peer *p = peer_of(s, &w->in.from);
-    p->heard_ns = clock_now();
+    p->received_ns = clock_now();
     s->n.cancelled += w->cancelled;
     if (p->agreed && !p->closed) {
         if (w->cancelled)
@@ -648,38 +648,38 @@ static void answer_first(struct expert_serve *s)
 static bool next_message(struct expert_serve *s, struct link_in *in)
 {
     char why[8];
-    if (!s->n_heard) {
+    if (!s->n_received) {
         const enum link_event what =
             link_wait(s->link, s->n_waiting ? 0 : TURN_MS, in, why, sizeof why);
         if (what == LINK_DOWN)
-            mark_gone(s, &in->from);
+            mark_hung_up(s, &in->from);
         return what == LINK_MESSAGE;
     }
-    link_in_move(in, &s->heard[s->first_heard]);
-    s->first_heard = (s->first_heard + 1) % WAITING;
-    s->n_heard--;
+    link_in_move(in, &s->received[s->first_received]);
+    s->first_received = (s->first_received + 1) % WAITING;
+    s->n_received--;
     return true;
 }
 
 void expert_serve_run(struct expert_serve *s)
 {
     /* in this turn: whoever talks without end does not keep others from their answers */
-    int heard = 0;
+    int received = 0;
     while (!atomic_load_explicit(s->o.stop, memory_order_relaxed)) {
         struct waiting *next = waiting_at(s, s->n_waiting);
-        if (s->n_waiting < WAITING && heard < WAITING && next_message(s, &next->in)) {
+        if (s->n_waiting < WAITING && received < WAITING && next_message(s, &next->in)) {
             if (receive(s, next))
                 s->n_waiting++;
             else
                 link_in_release(&next->in);
-            heard++;
+            received++;
             continue;
         }
-        heard = 0;
+        received = 0;
         if (s->n_waiting)
             answer_first(s);
         for (int i = 0; i < PEERS; i++)
-            if (s->peer[i].gone)
+            if (s->peer[i].hung_up)
                 forget(&s->peer[i]);
         const uint64_t now = clock_now();
         expert_store_tend(s->o.store, now);

@@ -12,8 +12,8 @@
 #include <string.h>
 
 enum { MOST_DIGITS = 18, MOST_STATES = 1 << 14, FIRST_SLOTS = 1 << 6, NOWHERE = -1 };
-/* All digits so far are the lower bound's, the upper bound's; a point was the last; none of it was
- * told. */
+/* All digits so far are the lower bound's, the upper bound's; a point was the last; there was none
+ * yet. */
 enum { AT_LOW = 1, AT_HIGH = 2, AT_POINT = 4, AT_FIRST = 8 };
 
 struct state {

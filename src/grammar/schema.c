@@ -247,7 +247,8 @@ struct string_rules {
 };
 
 /* Bare regular expressions fail without a place.  *left: they are not supported, and this is
- * told. */
+ * reported.
+ *  */
 static struct grammar_piece compile_regex(struct schema *s, const struct string_rules *r,
                                           bool *left, const struct schema_path *at)
 {
@@ -304,8 +305,8 @@ static struct grammar_piece compile_string(struct schema *s, struct json_object 
     if (r.pattern && r.format && grammar_g_ok(s->b)) {
         p = compile_regex(s, &r, &left, &at_pattern);
         if (left && grammar_g_ok(s->b)) {
-            const struct string_rules alone = {.pattern = r.pattern, .min = r.min, .max = r.max};
-            p = compile_regex(s, &alone, &left, &at_pattern);
+            const struct string_rules only = {.pattern = r.pattern, .min = r.min, .max = r.max};
+            p = compile_regex(s, &only, &left, &at_pattern);
             if (!left)
                 grammar_s_note(s, &at_format,
                                "the format '%.60s' is not enforced beside the pattern",

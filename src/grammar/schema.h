@@ -97,7 +97,7 @@ ATTR_PRINTF(4, 5)
 void grammar_s_fail(struct schema *s, ingle_status st, const struct schema_path *at,
                     const char *fmt, ...);
 /* Something of a schema cannot be had: INGLE_UNSUP, or, where that is requested, it is left out,
- * which is told. */
+ * which is reported. */
 ATTR_PRINTF(3, 4)
 void grammar_s_leave(struct schema *s, const struct schema_path *at, const char *fmt, ...);
 ATTR_PRINTF(3, 4)

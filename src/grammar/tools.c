@@ -26,7 +26,7 @@ struct tools {
     const char *choice; /* NULL: any of them, or of ... */
     struct json_object *names; /* owned: keys; NULL: all */
     bool parallel;
-    bool behind; /* the marker */
+    bool after_marker; /* the marker */
     bool lenient; /* tools whose schema does not compile take any arguments */
     enum text_chat_family family;
     const struct report_sink *sink;
@@ -189,7 +189,7 @@ static struct grammar_piece call_of(struct tools *t, const char *name, struct js
         return grammar_g_cat(b, p, tag(t, "</", "invoke>\n"));
     }
     t->s.form = &t->gemma;
-    p = t->behind ? grammar_g_empty(b) : grammar_f_mark(&t->gemma, "<|tool_call>");
+    p = t->after_marker ? grammar_g_empty(b) : grammar_f_mark(&t->gemma, "<|tool_call>");
     p = grammar_g_cat(b, p, grammar_g_cat(b, grammar_g_word(b, "call:"), grammar_g_word(b, name)));
     p = grammar_g_cat(b, p, grammar_s_compile(&t->s, v, at, SCHEMA_ALL));
     return grammar_g_cat(b, p, grammar_f_mark(&t->gemma, "<tool_call|>"));
@@ -240,7 +240,7 @@ static struct json_object *any_arguments(struct tools *t, const char *name, cons
     struct json_object *v = json_tokener_parse("{\"type\":\"object\"}");
     struct json_object *o = v ? grammar_s_without(&t->s, v, "") : NULL;
     report(t->sink, INGLE_REPORT_WARN, "tool", name, "its arguments follow no schema%s: %s",
-           t->behind ? " while the model is free to call it" : "", why->msg);
+           t->after_marker ? " while the model is free to call it" : "", why->msg);
     if (!v)
         grammar_g_nomem(&t->b);
     json_object_put(v);
@@ -250,7 +250,7 @@ static struct json_object *any_arguments(struct tools *t, const char *name, cons
 /* What is wrong with a request stays an error where the call is requested. */
 static bool may_be_left(const struct tools *t, ingle_status st)
 {
-    if (t->behind)
+    if (t->after_marker)
         return st && st != INGLE_NOMEM && st != INGLE_CANCEL;
     return st == INGLE_UNSUP || st == INGLE_LIMIT;
 }
@@ -307,7 +307,7 @@ static void tools_init(struct tools *t, const struct tokenizer *vocab)
 static ingle_status try_single(const struct tools *t, struct json_object *tool, size_t i,
                                struct err *why)
 {
-    struct tools x = {.family = t->family, .behind = t->behind};
+    struct tools x = {.family = t->family, .after_marker = t->after_marker};
     struct grammar *g = NULL;
     struct grammar_work *w = t->work;
     struct grammar_work part = {.stop = w->stop, .arg = w->arg};
@@ -344,12 +344,12 @@ static struct grammar_piece calls(struct tools *t, struct json_object *list)
         grammar_g_fail(b, INGLE_ARG, "there is no tool%s%.80s to call", t->choice ? " named " : "",
                     t->choice ? t->choice : "");
     const bool blocks = t->family == TEXT_CHAT_DEEPSEEK_V4;
-    if (t->parallel && (blocks || !t->behind))
+    if (t->parallel && (blocks || !t->after_marker))
         one = grammar_g_plus(b, one);
     if (!blocks)
         return one;
     struct grammar_piece open = grammar_g_word(b, "tool_calls>\n");
-    if (!t->behind)
+    if (!t->after_marker)
         open = grammar_g_cat(b, grammar_g_opt(b, grammar_g_word(b, "\n\n")),
                              tag(t, "<", "tool_calls>\n"));
     return grammar_g_cat(b, grammar_g_cat(b, open, one), tag(t, "</", "tool_calls>"));
@@ -471,20 +471,23 @@ ingle_status grammar_tools(struct grammar **out, enum text_chat_family family,
     ingle_status st = json_parse(text, n, &limits, &o, err);
     if (st)
         return err_prefix(err, "tools");
-    const bool behind = json_object_get_boolean(json_member(o, "behind"));
+    const bool after_marker = json_object_get_boolean(json_member(o, "behind"));
     struct held_reports held = {.n = 0};
     const struct report_sink hold = {.report = hold_report, .arg = &held};
     struct tools x = {
-        .family = family, .sink = &hold, .behind = behind, .work = work ? work : &own};
+        .family = family, .sink = &hold, .after_marker = after_marker, .work = work ? work : &own};
     st = compile(out, &x, t, o, err);
     pass_reports(&held, sink, !st);
-    if (st && may_be_left(&x, st) && (behind || n_tools_in(o) > 1)) {
+    if (st && may_be_left(&x, st) && (after_marker || n_tools_in(o) > 1)) {
         x.work->n_steps = x.work->n_bytes = 0;
-        x = (struct tools){
-            .family = family, .sink = sink, .behind = behind, .lenient = true, .work = x.work};
+        x = (struct tools){.family = family,
+                           .sink = sink,
+                           .after_marker = after_marker,
+                           .lenient = true,
+                           .work = x.work};
         st = compile(out, &x, t, o, err);
     }
-    if (st && st != INGLE_CANCEL && behind)
+    if (st && st != INGLE_CANCEL && after_marker)
         report(sink, INGLE_REPORT_WARN, "tools", "grammar",
                "calls follow no schema while the model is free to make them: %s",
                err ? err->msg : "");

@@ -353,7 +353,7 @@ static void notify_closed(struct http_exchange *x, bool was_ended)
     x->close_called = true;
     if (was_ended)
         return;
-    atomic_fetch_add(&x->http->n_gone, 1);
+    atomic_fetch_add(&x->http->n_disconnected, 1);
     if (x->close_fn)
         x->close_fn(x->close_arg);
 }

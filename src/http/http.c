@@ -305,8 +305,8 @@ static void check_time(struct http *h, struct http_conn *c, uint64_t now)
     shutdown(c->fd, SHUT_RDWR);
 }
 
-/* Many connections were closed: the allocator keeps what it took, in holes between what is left,
- * until it is told. */
+/* Many connections were closed: the allocator keeps their memory, in holes between what is left,
+ * until it is asked to return it. */
 enum { CROWD = 32 };
 
 static void give_back(struct http *h)
@@ -623,7 +623,7 @@ void http_counters(struct http *h, struct http_counters *out)
         .n_requests = atomic_load(&h->n_requests),
         .n_bad_requests = atomic_load(&h->n_bad),
         .n_timeouts = atomic_load(&h->n_timeouts),
-        .n_gone = atomic_load(&h->n_gone),
+        .n_disconnected = atomic_load(&h->n_disconnected),
         .n_overruns = atomic_load(&h->n_overruns),
         .n_full = atomic_load(&h->n_full),
         .full_seconds = (double)atomic_load(&h->full_ns) * 1e-9,

@@ -189,7 +189,7 @@ void http_stop_handlers(struct http *h);
 void http_close(struct http *h);
 
 struct http_counters {
-    uint64_t n_connections, n_requests, n_bad_requests, n_timeouts, n_gone, n_overruns;
+    uint64_t n_connections, n_requests, n_bad_requests, n_timeouts, n_disconnected, n_overruns;
     uint64_t n_full;        /* times that a stream was full, */
     double full_seconds;    /* ... and for how long, all together, those that are not any more */
     int64_t n_open, n_exchanges;

@@ -133,7 +133,8 @@ struct http {
     struct http_exchange *ready; /* Sync: lock */
     atomic_int n_signals;        /* threads about to wake this one */
 
-    atomic_uint_least64_t n_connections, n_requests, n_bad, n_timeouts, n_gone, n_overruns, n_full;
+    atomic_uint_least64_t n_connections, n_requests, n_bad, n_timeouts, n_disconnected, n_overruns,
+        n_full;
     atomic_uint_least64_t full_ns;
     atomic_int_least64_t n_open, n_exchanges;
     atomic_uint_least64_t busy_ns, longest_ns;

@@ -778,12 +778,13 @@ ingle_status kv_tree_put(struct kv_tree *t, struct kv_scope scope, const struct 
     p = point_create(t, scope, tokens, n_tokens, mark, mark_bytes);
     if (!p)
         goto nomem;
-    uint64_t alone = UINT64_MAX;
-    if (!tree_only_bytes(t, p, from, &alone) || alone > t->budget_bytes) {
+    uint64_t tree_only = UINT64_MAX;
+    if (!tree_only_bytes(t, p, from, &tree_only) || tree_only > t->budget_bytes) {
         report(t->pool->sink, INGLE_REPORT_NOTE, "cache", "prefix",
                "a restore point of %lld tokens is not stored: its %llu bytes exceed the budget of "
                "%llu",
-               (long long)n_tokens, (unsigned long long)alone, (unsigned long long)t->budget_bytes);
+               (long long)n_tokens, (unsigned long long)tree_only,
+               (unsigned long long)t->budget_bytes);
         point_free(p);
         return INGLE_OK;
     }

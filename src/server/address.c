@@ -387,9 +387,9 @@ const struct route *address_admit(struct address *a, struct http_exchange *x,
             return NULL;
         }
     }
-    const char *told = auth_trusts(a->auth) ? http_request_header(rq, "x-ingle-user") : NULL;
-    if (told && *told)
-        *user = auth_user(a->auth, told);
+    const char *user_name = auth_trusts(a->auth) ? http_request_header(rq, "x-ingle-user") : NULL;
+    if (user_name && *user_name)
+        *user = auth_user(a->auth, user_name);
     if (r)
         return r;
     if (other_method)

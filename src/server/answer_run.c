@@ -32,7 +32,7 @@ static void note_reuse(struct answer *a, const struct answer_part *p,
 }
 
 /* How far the prompt is; at first: what was there already. */
-static void tell_progress(struct answer_part *p, int64_t n_done)
+static void send_progress(struct answer_part *p, int64_t n_done)
 {
     struct answer *a = p->a;
     if (!answer_has_reader(a) || !a->request.stream || !a->request.return_progress)
@@ -68,7 +68,7 @@ static void on_begin(void *arg, const struct ingle_reuse *reuse)
             a->open = a->open || a->dialect->begins_at_once;
         }
         answer_flush(a);
-        tell_progress(p, p->n_kept);
+        send_progress(p, p->n_kept);
     }
     answer_unlock(a);
 }
@@ -79,7 +79,7 @@ static void on_progress(void *arg, int64_t n_done, int64_t n_prompt)
     (void)n_prompt;
     answer_lock(p->a);
     p->n_done = n_done;
-    tell_progress(p, n_done);
+    send_progress(p, n_done);
     answer_unlock(p->a);
 }
 
@@ -92,7 +92,7 @@ static void on_encoding(void *arg, int64_t n_done, int64_t n_media, double part)
     p->n_encoding = num_max(p->n_encoding, n_media);
     p->encoded = encoded > p->encoded ? encoded : p->encoded;
     if (p->a->begun)
-        tell_progress(p, num_max(p->n_done, p->n_kept));
+        send_progress(p, num_max(p->n_done, p->n_kept));
     answer_unlock(p->a);
 }
 

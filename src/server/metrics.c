@@ -362,7 +362,7 @@ static void put_http(struct str *out, const struct http_counters *n)
     put(out, "ingle_http_timeouts_total", "counter", "Connections cut for being slow.",
         (double)n->n_timeouts);
     put(out, "ingle_client_gone_total", "counter", "Clients that left before the end.",
-        (double)n->n_gone);
+        (double)n->n_disconnected);
     put(out, "ingle_client_overrun_total", "counter", "Clients that did not read.",
         (double)n->n_overruns);
     put(out, "ingle_client_held_total", "counter",

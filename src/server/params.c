@@ -18,7 +18,7 @@ enum kind {
     REFUSED_BUT, REFUSED_ABOVE, REFUSED_BOOL
 };
 enum type { FLOAT, DOUBLE, INT, LONG, BOOL, OTHER, NOTHING };
-enum echo { HIDDEN, SHOWN, BEHIND, SET };
+enum echo { HIDDEN, SHOWN, AFTER, SET };
 enum { LONGEST_NAMES = 96 };
 
 static const struct param {
@@ -294,10 +294,10 @@ static void write_one(const struct chat_request *r, const struct param *p, struc
     }
 }
 
-void params_write(const struct chat_request *r, bool behind, struct str *out)
+void params_write(const struct chat_request *r, bool after, struct str *out)
 {
     for (const struct param *p = params; p < params + N_PARAMS; p++)
-        if ((p->forms & PARAMS_NATIVE) && p->echo != HIDDEN && (p->echo != SHOWN) == behind)
+        if ((p->forms & PARAMS_NATIVE) && p->echo != HIDDEN && (p->echo != SHOWN) == after)
             write_one(r, p, out);
 }
 

@@ -26,7 +26,7 @@ void params_read(struct chat_request *r, struct json_object *o, enum params_form
 void params_refuse_above(struct json_object *o, const char *name, int64_t most, const char *why,
                          struct fault *f);
 /* Members of generation_settings: those before the biases, or those after. */
-void params_write(const struct chat_request *r, bool behind, struct str *out);
+void params_write(const struct chat_request *r, bool after, struct str *out);
 /* The names of a form, i from 0 on; NULL: there are no more. */
 const char *params_name(enum params_form form, size_t i);
 

@@ -39,7 +39,7 @@ enum part part_read(struct json_object *part, struct str *text);
  * a list. */
 bool part_is_mistyped(struct json_object *part);
 /* A list of parts, a part, or a string: no value of another kind, which only its JSON text can
- * tell. */
+ * show. */
 bool part_is_content(struct json_object *content);
 
 #endif

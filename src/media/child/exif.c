@@ -95,8 +95,8 @@ ingle_status media_child_turn(struct media_picture *p, int orientation, struct e
 {
     if (orientation <= 1 || orientation > 8)
         return INGLE_OK;
-    const bool lies = orientation >= 5;
-    struct media_picture t = {lies ? p->height : p->width, lies ? p->width : p->height, NULL};
+    const bool turned = orientation >= 5;
+    struct media_picture t = {turned ? p->height : p->width, turned ? p->width : p->height, NULL};
     const ingle_status s = media_child_pixels(&t.rgb, t.width, t.height, 3, "EXIF", err);
     if (s != INGLE_OK)
         return s;

@@ -1,5 +1,6 @@
 /*
- * ask256 - how tiles of panel256.h ask for memory: ASKS is 1 where quads ask for lines themselves.
+ * ask256 - how tiles of panel256.h prefetch weights: QUADS_PREFETCH is 1 where quads prefetch lines
+ * themselves.
  */
 #ifndef INGLE_KERN_X86_MATMUL_ASK256_H
 #define INGLE_KERN_X86_MATMUL_ASK256_H

@@ -144,7 +144,7 @@ typedef void pair_fn(const uint8_t *w, const uint8_t *v, int64_t n, const uint8_
                      float *y, float *z, int64_t stride);
 enum { PAIR_ROWS = 8 };
 static ATTR_INLINE void pair(enum float_kind kind, const uint8_t *w, const uint8_t *v, int64_t n,
-                             const uint8_t *const *x, float *to, float *beside, int64_t stride)
+                             const uint8_t *const *x, float *to, float *second, int64_t stride)
 {
     const int line = kind == F32 ? 64 : 32;
     const float *a[PAIR_ROWS];
@@ -170,7 +170,7 @@ static ATTR_INLINE void pair(enum float_kind kind, const uint8_t *w, const uint8
 #pragma GCC unroll 8
     for (int c = 0; c < PAIR_ROWS; c++) {
         _mm512_storeu_ps(to + c * stride, y[c]);
-        _mm512_storeu_ps(beside + c * stride, z[c]);
+        _mm512_storeu_ps(second + c * stride, z[c]);
     }
 }
 
