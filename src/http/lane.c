@@ -44,7 +44,7 @@ static void ask_trim(struct http *h)
 }
 
 /* The worker's last request is over.  What a large body becomes is many times as large, and the
- * allocator keeps it: it is told when nothing more waits.  Sync: http->lock */
+ * allocator keeps it: it is trimmed when nothing more waits.  Sync: http->lock */
 static void end_request(struct http_worker *w)
 {
     struct http_lane *lane = w->lane;

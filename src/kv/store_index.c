@@ -173,8 +173,8 @@ const struct kv_entry *kv_index_deepest(const struct kv_index *x, struct kv_key 
 }
 
 /* What is lost with a file, for what it takes: tokens to compute again a byte, less the
- * longer nobody asked.  A file whose parent was removed is of no use.  What a clock that was ahead has
- * dated would not age for as long: it is as old as it is in the future. */
+ * longer nobody asked.  A file whose parent was removed is of no use.  What a clock that was ahead
+ * has dated would not age for as long: it is as old as it is in the future. */
 static double value(const struct kv_index *x, const struct kv_entry *e, int64_t now)
 {
     const double age = fabs((double)now - (double)e->used);
