@@ -182,7 +182,7 @@ static int measure(struct cli *c, struct row *r)
 static void print_head(void)
 {
     printf("%7s %10s %8s %10s %8s %8s %7s %8s %8s %7s %8s\n", "threads", "decode/s", "times",
-           "prompt/s", "times", "GB/s", "read", "joins", "us each", "joins", "local");
+           "prompt/s", "times", "GB/s", "read", "joins", "us each", "of time", "local");
 }
 
 static void print_row(struct cli *c, const struct row *r, const struct row *first, bool json)
@@ -237,8 +237,8 @@ int cli_bench_threads(struct cli *c)
     }
     if (!rc && !json)
         puts("\ntimes: of the first row; read: the share of GB/s, which memory gives to these "
-             "threads, that decode uses;\njoins: jobs a token that threads share, what one costs "
-             "at start, and their share of a token's time;\nlocal: weights on the memory node "
-             "whose threads read them");
+             "threads, that decode uses;\njoins: jobs a token that threads share; us each: what "
+             "one costs at start; of time: their\nshare of a token's time; local: weights on the "
+             "memory node whose threads read them");
     return rc;
 }

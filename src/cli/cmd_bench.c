@@ -108,7 +108,7 @@ static void measure_limits(struct bench *b)
 /* The highest of the peaks that an operation could reach: integers for products, floats else. */
 static double peak_of(const struct limits *l, const char *op)
 {
-    const bool integers = strcmp(op, "matmul") == 0;
+    const bool integers = strcmp(op, "matmul") == 0 || strcmp(op, "mlp") == 0;
     double best = 0;
     for (size_t i = 0; i < l->n_peaks; i++) {
         const char *name = l->peak[i].name;

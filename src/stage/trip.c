@@ -21,7 +21,6 @@
 
 enum {
     PIECES = 8,
-    LAST_PIECES = 2,
     LEAST_ROWS = 64,
     MOST_ROWS = 512,
     MOST_FLYING = 8,
@@ -221,10 +220,8 @@ static int64_t piece_rows(const struct stage_trip *t)
     if (r->o.piece_rows)
         return r->o.piece_rows;
     int64_t n = PIECES;
-    if (t->leaves && !r->shared)
+    if (!r->shared && (t->leaves || count_ahead(r)))
         n = num_div_up(s->n_rows, MOST_ROWS);
-    else if (!r->shared && count_ahead(r))
-        n = LAST_PIECES;
     return num_max(num_div_up(s->n_rows, n), LEAST_ROWS);
 }
 
