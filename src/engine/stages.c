@@ -135,7 +135,7 @@ static ingle_status describe(const struct ingle_engine *e, const struct ingle_en
 
 static void keep_layers(struct ingle_engine *e, int64_t from, int64_t to)
 {
-    model_keep_layers(e->weights, from, to, from == 0);
+    stage_keep_layers(e->family, e->self, e->weights, from, to, e->info.n_layers);
     e->weight_bytes = model_bytes(e->weights);
 }
 

@@ -83,6 +83,11 @@ static ingle_status measure_layers(const struct ingle_engine *e,
     struct family_ends ends = {0};
     e->family->ends(e->self, &ends);
     s->head = ends.head ? device_matrix_bytes(ends.head) : 0;
+    const uint64_t collapse = ends.collapse ? device_matrix_bytes(ends.collapse) : 0;
+    if (s->layer) { /* whoever has the last layer */
+        s->layer[n - 1].memory_bytes += collapse;
+        s->layer[n - 1].read_bytes += collapse;
+    }
     s->rest = model_layer_bytes(e->weights, -1, false);
     s->logits = (uint64_t)LOGITS * (uint64_t)e->info.n_vocab * sizeof(float) * 2;
     return st ? st : device_status(e->device, err);
@@ -217,7 +222,7 @@ ingle_status engine_stages_assign(struct ingle_engine *e, const struct ingle_eng
 
 static void keep(struct ingle_engine *e, int64_t from, int64_t to)
 {
-    model_keep_layers(e->weights, from, to, from == 0);
+    stage_keep_layers(e->family, e->self, e->weights, from, to, e->info.n_layers);
     e->weight_bytes = model_bytes(e->weights);
 }
 

@@ -119,18 +119,25 @@ static void one_matmul(struct device *d, const struct device_matrix *w, struct r
     device_matmul(d, &(struct device_product){w, 0, x, y, NULL}, 1);
 }
 
+/* out: the gated sum [n][n_embd] of the streams x [n][n_hc * n_embd] that a head reads. */
+static void collapse(struct device *d, const struct hc *h, struct rows x, struct rows out)
+{
+    struct rows mix = device_rows(d, x.n, h->op.n); /* [n][n_hc] */
+    one_matmul(d, h->fn, x, mix);
+    device_hc_pre(d, &h->op, x, mix, out, (struct rows){0});
+}
+
 /* The gated sum [n][n_embd] of the streams x [n][n_hc * n_embd] that a sub-layer reads, and the
  * gates [n][n_hc + n_hc * n_hc] to give back by. */
 static struct rows hc_pre(struct pass *p, const struct hc *h, struct rows x, struct rows *gates)
 {
-    const int64_t n = p->g->n_hc, n_mix = gates ? 2 * n + n * n : n;
+    const int64_t n = p->g->n_hc;
     struct rows out = device_rows(p->d, x.n, p->g->n_embd); /* [n][n_embd] */
-    /* [n][2 * n_hc + n_hc * n_hc], without gates [n][n_hc]: weights of the streams */
-    struct rows mix = device_rows(p->d, x.n, n_mix);
-    if (gates)
-        *gates = device_rows(p->d, x.n, n + n * n);
+    /* [n][2 * n_hc + n_hc * n_hc]: weights of the streams */
+    struct rows mix = device_rows(p->d, x.n, 2 * n + n * n);
+    *gates = device_rows(p->d, x.n, n + n * n);
     one_matmul(p->d, h->fn, x, mix);
-    device_hc_pre(p->d, &h->op, x, mix, out, gates ? *gates : (struct rows){0});
+    device_hc_pre(p->d, &h->op, x, mix, out, *gates);
     return out;
 }
 
@@ -401,24 +408,35 @@ struct rows family_deepseek4_attn_input(struct pass *p, const struct layer *l, s
 
 struct rows family_deepseek4_collapse(struct pass *p, const struct hc *h, struct rows streams)
 {
-    return hc_pre(p, h, streams, NULL);
+    struct rows out = device_rows(p->d, streams.n, p->g->n_embd);
+    collapse(p->d, h, streams, out);
+    return out;
 }
 
-void family_deepseek4_head(struct pass *p, const struct hc *h, const struct device_vector *norm,
-                           struct rows streams)
+static void deepseek4_collapse(const void *self, struct device *d, struct rows x, struct rows y)
+{
+    const struct deepseek4 *g = self;
+    collapse(d, &g->hc_head, x, y);
+}
+
+/* Rows y [n_logits][n_embd], which are spent, to logits [n_logits][n_vocab]. */
+static void logits(struct pass *p, struct rows y)
+{
+    device_norm(p->d, y, y, p->g->out_norm, 1, p->g->eps);
+    one_matmul(p->d, p->g->out, y, p->f->logits);
+}
+
+/* The logits that are wanted; taps the rows before the head. */
+static void head(struct pass *p, struct rows streams)
 {
     const struct deepseek4 *g = p->g;
     if (p->f->tap) {
-        struct rows all = hc_pre(p, h, streams, NULL);
-        device_norm(p->d, all, all, norm, 1, g->eps);
+        struct rows all = family_deepseek4_collapse(p, &g->hc_head, streams);
+        device_norm(p->d, all, all, g->out_norm, 1, g->eps);
         family_tap_rows(p->f, FAMILY_TAP_NORM, 0, all);
     }
-    if (!p->f->step->n_logits)
-        return;
-    /* [n_logits][n_embd], to logits [n_logits][n_vocab] */
-    struct rows y = hc_pre(p, h, family_wanted(p->f, streams), NULL);
-    device_norm(p->d, y, y, norm, 1, g->eps);
-    one_matmul(p->d, g->out, y, p->f->logits);
+    if (p->f->step->n_logits)
+        logits(p, family_deepseek4_collapse(p, &g->hc_head, family_wanted(p->f, streams)));
 }
 
 /* All streams of x [n][n_hc * n_embd] begin as the token's row. */
@@ -456,7 +474,10 @@ static void deepseek4_forward(const void *self, const struct family_forward *f)
                      .end = family_end(f, g->n_layers)};
     const int64_t from = family_first(f), width = g->n_hc * g->n_embd;
     if (from == g->n_layers) {
-        family_deepseek4_head(&p, &g->hc_head, g->out_norm, f->range->in);
+        if (f->range->picked)
+            logits(&p, family_wanted(f, f->range->in));
+        else
+            head(&p, f->range->in);
         return;
     }
     const int64_t n = f->step->n_rows;
@@ -476,7 +497,7 @@ static void deepseek4_forward(const void *self, const struct family_forward *f)
     if (family_border(f))
         device_copy(p.d, *family_border(f), x);
     else
-        family_deepseek4_head(&p, &g->hc_head, g->out_norm, x);
+        head(&p, x);
 }
 
 static const char *const hf_types[] = {"deepseek_v4", NULL};
@@ -490,7 +511,8 @@ static const struct expert_layer *deepseek4_experts(const void *self, int64_t la
 static void deepseek4_ends(const void *self, struct family_ends *out)
 {
     const struct deepseek4 *g = self;
-    *out = (struct family_ends){.embed = g->embed, .head = g->out, .embed_scale = 1.0f};
+    *out = (struct family_ends){
+        .embed = g->embed, .head = g->out, .embed_scale = 1.0f, .collapse = g->hc_head.fn};
 }
 
 const struct family family_deepseek4 = {
@@ -507,6 +529,7 @@ const struct family family_deepseek4 = {
     .forward = deepseek4_forward,
     .border = deepseek4_border,
     .tap_width = deepseek4_tap_width,
+    .collapse = deepseek4_collapse,
     .free = family_deepseek4_free,
     .ends = deepseek4_ends,
 };

@@ -108,8 +108,5 @@ struct rows family_deepseek4_attn_input(struct pass *p, const struct layer *l, s
 void family_deepseek4_latents(struct pass *p, const struct layer *l, struct rows x);
 /* The gated sum of the streams that a head reads. */
 struct rows family_deepseek4_collapse(struct pass *p, const struct hc *h, struct rows streams);
-/* The logits that are wanted; taps the rows before the head. */
-void family_deepseek4_head(struct pass *p, const struct hc *h, const struct device_vector *norm,
-                           struct rows streams);
 
 #endif

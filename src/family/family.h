@@ -90,7 +90,9 @@ struct family_range {
     struct rows in;  /* [n_rows][border of from], where from > 0 */
     struct rows out; /* written: [n_rows][border of to], unless the head is computed */
     bool head;       /* what comes after the last layer, too */
-    bool picked;     /* from is after the last layer: `in` has the rows of wanted logits alone */
+    /* from is after the last layer: `in` has the rows of wanted logits alone, as collapse() leaves
+     * them */
+    bool picked;
 };
 
 struct family_forward {
@@ -124,6 +126,7 @@ struct family_info {
 struct family_ends {
     const struct device_matrix *embed, *head; /* [n_vocab][n_embd]; one matrix, if they are tied */
     float embed_scale, softcap;               /* of embedded rows (1: none); of logits (0: none) */
+    const struct device_matrix *collapse;     /* what collapse() of struct family reads, or NULL */
 };
 
 struct family;
@@ -283,6 +286,9 @@ struct family {
     /* Floats of a border row before this layer (after the last one: n_layers). */
     int64_t (*border)(const void *self, int64_t layer);
     int64_t (*tap_width)(const void *self); /* floats of a row of FAMILY_TAP_LAYER */
+    /* What the head reads of rows after the last layer, x [n][border of n_layers]: y [n][n_embd].
+     * NULL: these rows themselves. */
+    void (*collapse)(const void *self, struct device *d, struct rows x, struct rows y);
     /* Layers [from, to) read a stream that an earlier layer writes; its rows are in the border row,
      * and whoever has the layers has the stream, too.  NULL: none does. */
     bool (*borrows)(const void *self, uint32_t stream, int64_t from, int64_t to);

@@ -957,7 +957,7 @@ static const struct expert_layer *gemma4_experts(const void *self, int64_t layer
 static void gemma4_ends(const void *self, struct family_ends *out)
 {
     const struct gemma4 *g = self;
-    *out = (struct family_ends){g->embed, g->out, (float)sqrt((double)g->n_embd), g->softcap};
+    *out = (struct family_ends){g->embed, g->out, (float)sqrt((double)g->n_embd), g->softcap, NULL};
 }
 
 static float gemma4_layer_scale(const void *self, int64_t layer)

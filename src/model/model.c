@@ -335,14 +335,15 @@ ingle_status model_experts(struct model *m, int64_t layer,
     return INGLE_OK;
 }
 
-void model_keep_layers(struct model *m, int64_t from, int64_t to, bool rest)
+void model_keep_layers(struct model *m, int64_t from, int64_t to, bool rest,
+                       const struct device_matrix *also)
 {
     m->keeps = true;
     for (size_t i = 0; i < m->n_matrices; i++) {
         struct bound_matrix *b = &m->matrix[i];
         if (b->away)
             m->n_bytes += device_matrix_bytes(b->m);
-        b->away = b->layer < 0 ? !rest : b->layer < from || b->layer >= to;
+        b->away = b->layer < 0 ? !rest && b->m != also : b->layer < from || b->layer >= to;
         if (b->away)
             m->n_bytes -= device_matrix_bytes(b->m);
     }

@@ -112,8 +112,10 @@ MUST_CHECK ingle_status model_report_skipped(const struct model *m, const struct
 
 uint64_t model_bytes(const struct model *m); /* memory of the bound weights, packed */
 /* After binding, before the plan: matrices of layers outside [from, to), and without `rest` those
- * of no layer, are not loaded and take no memory; their bytes are read for model_sum() alone. */
-void model_keep_layers(struct model *m, int64_t from, int64_t to, bool rest);
+ * of no layer but `also` (or NULL), are not loaded and take no memory; their bytes are read for
+ * model_sum() alone. */
+void model_keep_layers(struct model *m, int64_t from, int64_t to, bool rest,
+                       const struct device_matrix *also);
 
 /* ---- rows for tools, without a device ---- */
 

@@ -13,6 +13,27 @@ void stage_forward(const struct family *fam, const void *self, const struct fami
     fam->forward(self, &part);
 }
 
+struct rows stage_collapse(const struct family *fam, const void *self, struct device *d,
+                           struct rows x, struct rows y)
+{
+    if (!fam->collapse)
+        return x;
+    const size_t mark = device_mark(d);
+    device_prompt_rows(d, 0, 0);
+    if (x.n)
+        fam->collapse(self, d, x, y);
+    device_release(d, mark);
+    return y;
+}
+
+void stage_keep_layers(const struct family *fam, const void *self, struct model *m, int64_t from,
+                       int64_t to, int64_t n_layers)
+{
+    struct family_ends ends = {0};
+    fam->ends(self, &ends);
+    model_keep_layers(m, from, to, from == 0, to == n_layers ? ends.collapse : NULL);
+}
+
 void stage_share(const struct family *fam, const void *self, const struct kv_spec *spec,
                  int64_t from, int64_t to, struct kv_spec *out)
 {
@@ -48,6 +69,8 @@ static size_t dry_run(const struct family *fam, const void *self, const struct f
                                   (6 * sizeof(struct device_span) + sizeof(struct family_span) +
                                    sizeof(struct family_mirror)));
     stage_forward(fam, self, &f, &range);
+    if (to == info->n_layers)
+        (void)stage_collapse(fam, self, d, range.out, rows_columns(range.in, 0, info->n_embd));
     return device_dry_end(d);
 }
 

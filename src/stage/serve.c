@@ -78,7 +78,8 @@ struct work {
     int32_t *token; /* [n_rows] */
     float *taps;    /* of its layers that are asked for: f32 [n][n_rows][tap_width] */
     size_t cap_spans, cap_mirrors, cap_tokens, cap_taps;
-    struct rows out;
+    struct rows out; /* those that go on, in their order */
+    bool bad;        /* some row is no number */
     struct device *d;
     uint32_t from, to;  /* layers of the stage */
     int64_t tap_width, n_taps;
@@ -720,7 +721,56 @@ static ingle_status build(struct stage_serve *s, struct work *w, struct err *err
     return st;
 }
 
-static ingle_status compute(struct stage_serve *s, struct work *w, struct err *err)
+static bool is_bad(struct rows x)
+{
+    bool bad = false;
+    for (int64_t i = 0; i < x.n; i++) {
+        const union { const float *f; const uint8_t *b; } at = {.f = x.at + i * x.stride};
+        bad = stage_has_bad(at.b, (size_t)x.width * sizeof(float)) || bad;
+    }
+    return bad;
+}
+
+/* The rows whose logits are wanted come first. */
+static struct rows pick(const struct stage_step *step, struct rows x)
+{
+    int64_t n = 0;
+    for (int64_t i = 0; i < step->n_spans; i++) {
+        const struct stage_line *l = &step->line[i];
+        int64_t k = l->want == FAMILY_LOGITS_ALL    ? 0
+                    : l->want == FAMILY_LOGITS_LAST ? l->n - 1
+                                                    : l->n;
+        for (; k < l->n; k++, n++)
+            if (l->row + k != n)
+                memcpy(x.at + n * x.stride, x.at + (l->row + k) * x.stride,
+                       (size_t)x.width * sizeof(float));
+    }
+    return rows_slice(x, 0, n);
+}
+
+/* Rows [n_rows][border] after the stage's layers become those that go on; spent: as many rows that
+ * nobody needs any more, as wide as those before the stage. */
+static void leave_rows(const struct stage_serve *s, struct work *w, bool all, struct rows x,
+                       struct rows spent)
+{
+    w->out = x;
+    if (!device_runs(s->d))
+        return;
+    device_read_rows(s->d, x);
+    w->bad = is_bad(x);
+    if (all)
+        return;
+    w->out = pick(&w->step, x);
+    if (s->hello.to < s->hello.n_layers)
+        return;
+    device_wrote_rows(s->d, w->out);
+    w->out = stage_collapse(s->o.family, s->o.self, s->d, w->out,
+                            rows_columns(rows_slice(spent, 0, w->out.n), 0, s->o.info->n_embd));
+    device_read_rows(s->d, w->out);
+}
+
+/* all: all rows go on. */
+static ingle_status compute(struct stage_serve *s, struct work *w, bool all, struct err *err)
 {
     const struct stage_step *in = &w->step;
     const struct family_step step = {.span = w->span,
@@ -747,49 +797,29 @@ static ingle_status compute(struct stage_serve *s, struct work *w, struct err *e
             memcpy(range.in.at + i * range.in.stride, in->rows + (size_t)i * n, n);
         device_wrote_rows(s->d, range.in);
         stage_forward(s->o.family, s->o.self, &f, &range);
-        device_read_rows(s->d, range.out);
+        leave_rows(s, w, all, range.out, range.in);
     }
-    w->out = range.out;
     (void)device_runs(s->d);
     const ingle_status st = device_status(s->d, err);
     pool_leave(device_pool(s->d));
     return st;
 }
 
-/* The rows that are wanted, one after the other, and more bytes; false: there is no memory. */
-static bool write_rows(const struct stage_serve *s, struct link *to, const struct work *w, bool all,
-                       int64_t n, uint64_t ns, const float *more, size_t n_more,
-                       struct link_out *m)
+/* Rows, one after the other, and more bytes; false: there is no memory. */
+static bool write_rows(struct link *to, struct rows x, uint64_t ns, const float *more,
+                       size_t n_more, struct link_out *m)
 {
-    const struct stage_step *step = &w->step;
-    const size_t bytes = (size_t)s->border_out * sizeof(float);
-    if (!link_out_take(to, m, STAGE_REPLY + (size_t)n * bytes + n_more))
+    const size_t bytes = (size_t)x.width * sizeof(float);
+    if (!link_out_take(to, m, STAGE_REPLY + (size_t)x.n * bytes + n_more))
         return false;
     struct wire out = {.at = m->payload, .cap = m->n};
     stage_put_u64(&out, ns);
-    stage_put_u32(&out, (uint64_t)n);
-    stage_put_u32(&out, (uint64_t)s->border_out);
-    for (int64_t i = 0; n && i < step->n_spans; i++) {
-        const struct stage_line *l = &step->line[i];
-        int64_t k = all || l->want == FAMILY_LOGITS_ALL ? 0
-                    : l->want == FAMILY_LOGITS_LAST     ? l->n - 1
-                                                        : l->n;
-        for (; k < l->n; k++)
-            stage_put(&out, w->out.at + (l->row + k) * w->out.stride, bytes);
-    }
+    stage_put_u32(&out, (uint64_t)x.n);
+    stage_put_u32(&out, (uint64_t)x.width);
+    for (int64_t i = 0; i < x.n; i++)
+        stage_put(&out, x.at + i * x.stride, bytes);
     stage_put(&out, more, n_more);
     return true;
-}
-
-static bool is_bad(const struct work *w)
-{
-    const size_t n = (size_t)w->out.width * sizeof(float);
-    bool bad = false;
-    for (int64_t i = 0; i < w->out.n; i++) {
-        const union { const float *f; const uint8_t *b; } at = {.f = w->out.at + i * w->out.stride};
-        bad = stage_has_bad(at.b, n) || bad;
-    }
-    return bad;
 }
 
 /* Rows to the next stage, or to the engine, which gets what it asks for beside them. */
@@ -797,19 +827,19 @@ static void answer(struct stage_serve *s, const struct link_head *asked, const s
                    uint64_t ns)
 {
     const struct stage_step *step = &w->step;
-    const bool all = (asked->flags & STAGE_ALL) != 0, pass = (asked->flags & STAGE_PASS) != 0;
-    const int64_t n = all ? step->n_rows : step->n_logits;
+    const bool pass = (asked->flags & STAGE_PASS) != 0;
+    const struct rows none = {NULL, 0, w->out.width, w->out.width};
     const size_t taps = (size_t)(w->n_taps * step->n_rows * w->tap_width) * sizeof(float);
     struct link_head h = {
-        .kind = LINK_ROWS, .tag = asked->tag, .step = asked->step, .n_rows = (uint32_t)n};
+        .kind = LINK_ROWS, .tag = asked->tag, .step = asked->step, .n_rows = (uint32_t)w->out.n};
     struct link_out m;
     struct link *next = s->chain.link ? s->chain.link : s->link;
-    if (pass && (!write_rows(s, next, w, all, n, ns, NULL, 0, &m) ||
+    if (pass && (!write_rows(next, w->out, ns, NULL, 0, &m) ||
                  !stage_chain_send(&s->chain, &h, &m)))
         tell_next(s, 0, "the next stage takes no more rows");
-    h.flags = is_bad(w) ? STAGE_BAD : 0;
+    h.flags = w->bad ? STAGE_BAD : 0;
     h.n_rows = pass ? 0 : h.n_rows;
-    if (write_rows(s, s->link, w, all, pass ? 0 : n, ns, w->taps, taps, &m))
+    if (write_rows(s->link, pass ? none : w->out, ns, w->taps, taps, &m))
         say(s, &h, &m); /* else the engine takes it for late */
 }
 
@@ -853,7 +883,7 @@ static void run_step(struct stage_serve *s, const struct link_in *in, const stru
     if (!st)
         st = build(s, w, &err);
     if (!st)
-        st = compute(s, w, &err);
+        st = compute(s, w, (h->flags & STAGE_ALL) != 0, &err);
     if (st && st != INGLE_CANCEL) {
         refuse(s, &in->from, st == INGLE_FORMAT ? 0 : h->tag, err.msg);
     } else if (!st) { /* a stage that ends says nothing: what it had is then computed again */

@@ -19,7 +19,7 @@
 #include "link/link.h"
 #include <stdatomic.h>
 
-enum { STAGE_MOST = 15, STAGE_VERSION = 4, STAGE_CUT_LAYERS = 1024 };
+enum { STAGE_MOST = 15, STAGE_VERSION = 5, STAGE_CUT_LAYERS = 1024 };
 /* What a JOIN asks for: pages and steps; who it is; to load layers [from, to). */
 enum stage_look { STAGE_JOINS, STAGE_LOOKS, STAGE_ASSIGNS };
 
@@ -127,6 +127,14 @@ void stage_serve_count(const struct stage_serve *s, struct stage_counts *out);
 /* Layers [from, to) on rows `in` as the device has them; NULL-ed rows in a dry run. */
 void stage_forward(const struct family *fam, const void *self, const struct family_forward *f,
                    const struct family_range *range);
+/* What the head reads of rows after the last layer, x [n][border], whose logits are wanted; y has
+ * room for [n][width of the model].  Returns y, or x where it is read itself. */
+struct rows stage_collapse(const struct family *fam, const void *self, struct device *d,
+                           struct rows x, struct rows y);
+/* The matrices of layers [from, to) are loaded, of the first layers also those of no layer, of the
+ * last ones those of stage_collapse(). */
+void stage_keep_layers(const struct family *fam, const void *self, struct model *m, int64_t from,
+                       int64_t to, int64_t n_layers);
 /* Pages of which only the streams of layers [from, to) are kept, those that they borrow, and with
  * the first layers those of a guest; *out borrows from spec. */
 void stage_share(const struct family *fam, const void *self, const struct kv_spec *spec,

@@ -11,7 +11,9 @@
 #include "stage/wire.h"
 
 enum {
-    STAGE_ALL = 1,   /* all rows go on; else those whose logits are wanted */
+    /* all rows go on; else those whose logits are wanted, from the last stage as the head reads
+     * them: of the width of the model */
+    STAGE_ALL = 1,
     STAGE_AWAIT = 2, /* the rows come by themselves */
     STAGE_PASS = 4   /* its rows go to the next stage */
 };

@@ -74,7 +74,7 @@ struct stage_trip {
     bool leaves;     /* nothing comes back, ... */
     bool ahead;      /* ... and it was sent: nobody waits, and f is gone */
     bool commits;    /* nothing comes back of some of its rows, and nobody waits for those */
-    struct rows y;   /* f32 [n_rows or n_logits][border after the last layer] */
+    struct rows y;   /* f32 [n_rows][border after the last layer], or [n_logits][n_embd] */
     int64_t width;   /* of a tap */
     struct trip_room room;
     struct tap *tap; /* [n_taps], of the room */
@@ -335,7 +335,6 @@ ingle_status stage_trips_open(struct stage_remote *r, int n, struct err *err)
 {
     const size_t lines = stage_step_line(r->spec, r->hello.n_ctx) +
                          sizeof(uint32_t) * (size_t)r->hello.n_layers;
-    const int64_t width = r->fam->border(r->self, r->hello.n_layers);
     bool ok = true;
     for (int i = 0; i < n && ok; i++) {
         struct stage_trip *t = mem_zalloc(sizeof *t);
@@ -346,7 +345,7 @@ ingle_status stage_trips_open(struct stage_remote *r, int n, struct err *err)
                       sizeof *t->room.tap) &&
              mem_grow(&t->room.asked, &t->room.cap_asked, r->hello.n_layers,
                       sizeof *t->room.asked) &&
-             mem_grow(&t->room.y, &t->room.cap_y, (size_t)width, sizeof(float));
+             mem_grow(&t->room.y, &t->room.cap_y, r->hello.n_embd, sizeof(float));
         if (t) {
             t->r = r;
             spare(t);
@@ -488,17 +487,18 @@ static ingle_status take_rows(struct stage_trip *t, struct piece *p, struct stag
 {
     const int me = (int)(s - t->r->stage);
     const bool last = me + 1 == t->r->n, direct = p->direct >> me & 1;
-    const int64_t n_rows = direct ? 0 : last && !t->all ? p->n_logits : p->n;
+    const int64_t n_rows = direct ? 0 : last && !t->all ? p->n_logits : p->n,
+                  border = last ? t->y.width : s->border;
     const size_t tap = (size_t)(p->n * t->width) * sizeof(float),
-                 rows = (size_t)(n_rows * s->border) * sizeof(float),
+                 rows = (size_t)(n_rows * border) * sizeof(float),
                  want = STAGE_REPLY + rows + (size_t)taps_of(t, s) * tap;
     struct wire_in w = {.at = in->payload, .cap = in->n_payload};
     const uint64_t said = stage_get_u64(&w);
     const uint32_t n = stage_get_u32(&w), width = stage_get_u32(&w);
-    if (w.bad || n != n_rows || width != s->border || in->n_payload != want) {
+    if (w.bad || n != n_rows || width != border || in->n_payload != want) {
         err_set(err, INGLE_IO,
                 "stage '%s' answers with %u rows of width %u in %zu bytes, not %lld of %lld in %zu",
-                s->address, n, width, in->n_payload, (long long)n_rows, (long long)s->border, want);
+                s->address, n, width, in->n_payload, (long long)n_rows, (long long)border, want);
         stage_lose(s, err->msg);
         stage_dial_again(s);
         return INGLE_IO;
@@ -815,6 +815,16 @@ static bool open_trip(struct stage_trip *t, const struct family *fam, const void
     return !device_runs(f->device) || !list_taps(t, &t->err); /* a dry run is one of layers, too */
 }
 
+/* Of what comes back. */
+static struct rows all_back(const struct stage_trip *t)
+{
+    const struct stage_remote *r = t->r;
+    const int64_t n = t->all ? t->f->step->n_rows : t->f->step->n_logits,
+                  width = t->all ? r->fam->border(r->self, r->hello.n_layers)
+                                 : (int64_t)r->hello.n_embd;
+    return (struct rows){NULL, n, width, width};
+}
+
 /* y are rows of the device. */
 static void compute_head(const struct stage_trip *t, const struct family *fam, const void *self)
 {
@@ -859,8 +869,8 @@ void stage_remote_forward(struct stage_remote *r, const struct family *fam, cons
         return;
     }
     const bool ok = open_trip(t, fam, self, f);
-    t->y = device_rows(d, t->all ? f->step->n_rows : f->step->n_logits,
-                       fam->border(self, r->hello.n_layers));
+    const struct rows back = all_back(t);
+    t->y = device_rows(d, back.n, back.width);
     if (ok) {
         enter(t);
         send_all(t, fam, self);
@@ -893,15 +903,14 @@ struct stage_trip *stage_trip_send(struct stage_remote *r, const struct family *
         return NULL;
     }
     t->whole = true;
-    const int64_t width = fam->border(self, r->hello.n_layers);
     bool ok = open_trip(t, fam, self, f);
-    const int64_t n_rows = t->all ? f->step->n_rows : f->step->n_logits;
-    if (ok && num_mul((size_t)n_rows, (size_t)width, &n) &&
+    t->y = all_back(t);
+    if (ok && num_mul((size_t)t->y.n, (size_t)t->y.width, &n) &&
         mem_grow(&t->room.y, &t->room.cap_y, n, sizeof(float))) {
-        t->y = (struct rows){t->room.y, n_rows, width, width};
+        t->y.at = t->room.y;
     } else if (ok) {
         ok = false;
-        err_set(&t->err, INGLE_NOMEM, "no memory for %lld rows", (long long)n_rows);
+        err_set(&t->err, INGLE_NOMEM, "no memory for %lld rows", (long long)t->y.n);
     }
     if (ok) {
         enter(t);

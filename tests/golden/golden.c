@@ -334,7 +334,7 @@ static void open_stage(struct golden_stage *s, const char *path, const struct go
     snprintf(s->address, sizeof s->address, "unix:%s/%d", golden_folder(), number++);
     atomic_init(&s->stop, false);
     bind_model(&s->g, path, o);
-    model_keep_layers(s->g.model, from, to, false);
+    stage_keep_layers(s->g.family, s->g.self, s->g.model, from, to, s->g.info.n_layers);
     GOLDEN_OK(model_load(s->g.model, &e));
     describe(&s->g, types, o->n_ctx ? o->n_ctx : 512, &s->hello);
     s->hello.from = (uint32_t)from;
@@ -404,7 +404,7 @@ static void open_stages(struct golden_model *g, const char *path, const struct g
         .late_ns = golden_late_ns,
         .piece_rows = golden_piece_rows || !rows ? golden_piece_rows : atoll(rows)};
     GOLDEN_OK(stage_remote_open(&g->stages, &so, &e));
-    model_keep_layers(g->model, 0, cut[0], true);
+    stage_keep_layers(g->family, g->self, g->model, 0, cut[0], g->info.n_layers);
 }
 
 static void close_stages(struct golden_model *g)

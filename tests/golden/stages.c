@@ -622,9 +622,19 @@ bool __wrap_mem_grow(void *p, size_t *cap, size_t n, size_t size)
     return __real_mem_grow(p, cap, n, size);
 }
 
+/* Bytes to the first stage and from the last one since then. */
+struct moved { uint64_t there, back; };
+static struct moved moved_since(const struct golden_model *g, struct moved then)
+{
+    struct stage_remote_counts first, last;
+    stage_remote_count(g->stages, 0, &first);
+    stage_remote_count(g->stages, g->n_stages - 1, &last);
+    return (struct moved){first.sent_bytes - then.there, last.received_bytes - then.back};
+}
+
 /* A step of an answer has its memory, also of messages, before the first one, here and at the
- * stages. */
-static void steps_allocate_nothing(void **state)
+ * stages.  DeepSeek V4's four streams of a row go there, and one row comes back. */
+static void steps_of_an_answer(void **state)
 {
     (void)state;
     for (int k = 0; k < 2; k++) { /* one by one, and under way together */
@@ -641,6 +651,7 @@ static void steps_allocate_nothing(void **state)
         GOLDEN_OK(session_append(s, tokens, N, &e)); /* its list has room */
         GOLDEN_OK(session_rewind(s, 0, &e));
         mem_free(golden_logits(&g, s, tokens, 20, 0, NULL));
+        const struct moved then = moved_since(&g, (struct moved){0, 0});
         for (int i = 0; i < 40; i++) {
             struct session_work w = {.s = s, .want = FAMILY_LOGITS_LAST};
             const int before = atomic_load(&allocations);
@@ -653,6 +664,10 @@ static void steps_allocate_nothing(void **state)
             }
             assert_int_equal(atomic_load(&allocations), before);
         }
+        const struct moved moved = moved_since(&g, then);
+        const uint64_t row = sizeof(float) * (uint64_t)g.info.n_embd, head = 16, most = 256;
+        assert_in_range(moved.there, 40 * 4 * row, 40 * (4 * row + most));
+        assert_int_equal(moved.back, 40 * (row + head));
         session_free(s);
         golden_close(&g);
     }
@@ -808,7 +823,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(files_at_stages),
         cmocka_unit_test(a_stage_that_stays_late),
         cmocka_unit_test(a_prompt_ahead),
-        cmocka_unit_test(steps_allocate_nothing),
+        cmocka_unit_test(steps_of_an_answer),
         cmocka_unit_test(drafters),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

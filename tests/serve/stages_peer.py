@@ -166,7 +166,7 @@ ENGINE_SAYS = {
     "what is not kept is dropped": (STEP, keep(DROP)), "tokens that are none": (STEP, keep(READ, length=500, tokens=0, more=b"\xff" * 2000)),
 }
 # how a stage may greet, and what the engine says of it
-GREETINGS = (("version", "I", 0, 99, "protocol 4, .* 99, "), ("layers", "I", 20, 9, "6 layers here, 9 there"), ("width", "I", 24, 64, "128 here, 64 there"),
+GREETINGS = (("version", "I", 0, 99, "protocol 5, .* 99, "), ("layers", "I", 20, 9, "6 layers here, 9 there"), ("width", "I", 24, 64, "128 here, 64 there"),
              ("quantisation", "Q", 44, 5, "0000000000000005 there"), ("no layers", "II", 8, (3, 3), "a JOIN has layers 3 to 3 of 6"),
              ("beyond the model", "I", 12, 7, "a JOIN has layers 3 to 7 of 6"), ("first", "II", 8, (0, 6), "the engine has the embedding"),
              ("context", "I", 28, 0, "context 0: outside"), ("rows", "I", 32, 1 << 31, "2147483648 rows"), ("name", "B", 148, 7, "no printable ASCII"),
