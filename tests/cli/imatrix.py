@@ -63,7 +63,7 @@ class Case(convert.Base):
         part = f"{self.dir}/part.gguf"
         self.imatrix(V4, "--chunk-size", "64", "--chunks", "2", out=part)
         r = self.imatrix(V4, "--chunk-size", "64", "--chunks", "3", out=part)
-        self.assertIn(b"goes on behind its 2 chunks", r.stderr)
+        self.assertIn(b"goes on after its 2 chunks", r.stderr)
         self.assertEqual(self.sums(part)[1], whole)
         both = f"{self.dir}/both.gguf"
         self.run_it("imatrix", "--in-file", part, "--in-file", self.out, "-o", both)

@@ -356,7 +356,7 @@ class Starting(unittest.TestCase):
         for origin in ("app.example", "https://app.example/", "https://app.example/page", "https://"):
             self.refused("is not an origin", "--cors-origins", origin)
         for name in ("https://models.example", "models.example:8080", "models.example/v1", "two names"):
-            self.refused("a name alone", "--allowed-host", name)
+            self.refused("only a name", "--allowed-host", name)
         self.refused("a second model", "-m", "README.md", "-m", "LICENSE", status=2)
         self.refused("256.1.1.1", "--host", "256.1.1.1")
         self.refused("needs a path", "--host", "unix:")

@@ -516,7 +516,7 @@ enum how {
 static const char *const expected[N_HOW] = {"",
                                             "late",
                                             "gone",
-                                            "was not asked",
+                                            "was not sent",
                                             "another head",
                                             "payload of RESULT",
                                             "checksum",
