@@ -3,7 +3,7 @@
  * carry - ends: a worker's, which listens, and an engine's, which dials until somebody answers.
  *
  * A thread of each end moves bytes; its lock guards all of it.  Both ends say a PING when they have
- * nothing else to say, and one that is silent is gone.
+ * nothing else to say, and one that is silent counts as closed.
  */
 #define _GNU_SOURCE
 #include "link/carry.h"
@@ -56,7 +56,7 @@ static struct block *block_at(uint8_t *payload)
 
 /* ---- for the owner ---- */
 
-void link_tell(struct link *l, struct block *b)
+void link_notify(struct link *l, struct block *b)
 {
     b->next = NULL;
     if (l->last)
@@ -110,7 +110,7 @@ static void add(struct link *l, int fd, enum stage stage)
     c->id = ++l->last_id;
     c->stage = stage;
     c->most = l->o.most_bytes;
-    c->began = c->heard = c->said = clock_now();
+    c->began = c->received = c->said = clock_now();
     c->sent = c->held = SIZE_MAX;
     c->out = mem_alloc(l->keyed ? LINK_PIECE + 2 * LINK_TAG + LINK_WIRE_HEAD
                                 : LINK_SHORT + LINK_WIRE_HEAD);
@@ -154,10 +154,10 @@ static void end_broken(struct link *l)
         if (!c->admitted)
             take_back(l, c->id);
         /* by the one before */
-        const bool told = l->last && l->last->what == LINK_DOWN && !c->admitted;
-        if (l->listens ? c->admitted : c->stage != CONNECTS && !told) {
+        const bool reported = l->last && l->last->what == LINK_DOWN && !c->admitted;
+        if (l->listens ? c->admitted : c->stage != CONNECTS && !reported) {
             c->down->why = c->broken;
-            link_tell(l, c->down);
+            link_notify(l, c->down);
             c->down = NULL;
         }
         l->conn[i] = l->conn[--l->n_conns];
@@ -220,7 +220,7 @@ static void connected(struct link *l, struct conn *c)
     }
     l->trouble = "what listens there has not answered as workers and stages of ingle do";
     c->stage = SAYS_HELLO;
-    c->heard = clock_now();
+    c->received = clock_now();
     link_conn_greet(c);
     link_conn_flush(c);
 }
@@ -233,10 +233,10 @@ static void look_at_time(struct link *l, struct conn *c, uint64_t asked, uint64_
     if (c->broken)
         return;
     if (!reads)
-        c->heard = now; /* what it says waits */
+        c->received = now; /* what it says waits */
     if (!c->up && asked > c->began && asked - c->began > HANDSHAKE_MS * MS)
         c->broken = "there is no handshake";
-    else if (c->up && asked > c->heard && asked - c->heard > l->dead)
+    else if (c->up && asked > c->received && asked - c->received > l->dead)
         c->broken = "nothing is heard of it";
     else if (c->block && reads && asked > c->message_began &&
              asked - c->message_began > MESSAGE_MS * MS)

@@ -42,7 +42,7 @@ static_assert(offsetof(struct block, payload) == offsetof(struct block, head) + 
 enum stage { CONNECTS, SAYS_HELLO, OPEN };
 
 struct conn {
-    uint64_t id, began, heard, said, message_began;
+    uint64_t id, began, received, said, message_began;
     uint64_t most; /* bytes of a payload that it may send */
     int fd;
     enum stage stage;
@@ -117,6 +117,6 @@ void link_conn_flush(struct conn *c);
 /* ---- carry.c ---- */
 
 /* For the owner.  The lock is held. */
-void link_tell(struct link *l, struct block *b);
+void link_notify(struct link *l, struct block *b);
 
 #endif

@@ -180,7 +180,7 @@ static void come_up(struct link *l, struct conn *c)
     l->trouble = NULL;
     struct block *b = link_block_new(NULL, LINK_UP, c->id, 0);
     if (b)
-        link_tell(l, b);
+        link_notify(l, b);
     else
         c->broken = "there is no memory for a connection";
 }
@@ -223,7 +223,7 @@ static void take_piece(struct link *l, struct conn *c)
     }
     c->block = NULL;
     c->n_in++;
-    link_tell(l, b);
+    link_notify(l, b);
     expect_head(c);
 }
 
@@ -278,7 +278,7 @@ void link_conn_read(struct link *l, struct conn *c)
             c->broken = c->up ? "the connection is gone" : "there is no handshake";
             return;
         }
-        c->heard = clock_now();
+        c->received = clock_now();
         c->have += (size_t)k;
         sum += (size_t)k;
         c->strange += c->admitted ? 0 : (size_t)k;

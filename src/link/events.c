@@ -281,7 +281,7 @@ static void put_cleared(struct link_events *e)
 
 /* ---- prefixes ---- */
 
-/* Tells blocks [0, n) that follow parent, in events of bounded length. */
+/* Publishes blocks [0, n) that follow parent, in events of bounded length. */
 static void publish_stored(struct link_events *e, enum link_medium medium, const char *salt,
                            uint64_t parent, const uint64_t *name, size_t n, const int32_t *tokens)
 {
@@ -345,8 +345,8 @@ uint64_t link_events_put(struct link_events *e, enum link_medium medium, const c
 void link_events_drop(struct link_events *e, enum link_medium medium, uint64_t name)
 {
     struct table *t = &e->table[medium];
-    uint64_t gone[EVENT_BLOCKS];
-    bool told = false;
+    uint64_t removed[EVENT_BLOCKS];
+    bool published = false;
     pthread_mutex_lock(&e->lock);
     while (name && t->at) {
         size_t n = 0;
@@ -356,7 +356,7 @@ void link_events_drop(struct link_events *e, enum link_medium medium, uint64_t n
                 name = 0;
                 break;
             }
-            gone[n++] = name;
+            removed[n++] = name;
             name = t->at[i].parent;
             table_remove(t, i);
         }
@@ -364,13 +364,13 @@ void link_events_drop(struct link_events *e, enum link_medium medium, uint64_t n
             break;
         struct link_pack p = {0};
         begin_batch(&p, 1);
-        put_removed(&p, e, medium, gone, n);
+        put_removed(&p, e, medium, removed, n);
         end_batch(e, &p);
         e->counts.removed += n;
-        told = true;
+        published = true;
     }
     pthread_mutex_unlock(&e->lock);
-    if (told)
+    if (published)
         wake(e);
 }
 

@@ -1,14 +1,14 @@
 /*
- * events - what prefixes this process can continue, told to routers over ZeroMQ in the form of
+ * events - what prefixes this process can continue, published over ZeroMQ in the form of
  * vLLM's contract "KV Cache Events".
  *
- * A prefix is told in blocks of LINK_BLOCK tokens, each named by a hash of all tokens up to its end
+ * A prefix is sent in blocks of LINK_BLOCK tokens, each named by a hash of all tokens up to its end
  * and of the salt.  Blocks of a medium are counted: a block is stored with the first prefix that
  * covers it and removed with the last one.  Every change is a batch with a number, from 0 on; the
  * first batch says that everything before it is dropped.
  *
  * Nobody waits for a subscriber.  Batches stand in a ring, which a thread of its own sends and
- * replays; what the ring has no room for is gone, and the numbers show the gap.  Any thread may
+ * replays; what the ring has no room for is lost, and the numbers show the gap.  Any thread may
  * call; calls take a lock that is held for no system call.
  */
 #ifndef INGLE_LINK_EVENTS_H
@@ -31,7 +31,7 @@ struct link_events_options {
     const char *replay;  /* the same for replays, bound; NULL: there are none */
     const char *topic;   /* NULL: "" */
     bool array;          /* events are arrays, not maps */
-    const char *kind;    /* kv_cache_spec_kind: "full_attention"; NULL: not told */
+    const char *kind;    /* kv_cache_spec_kind: "full_attention"; NULL: not sent */
     size_t n_batches;    /* 0: LINK_EVENTS_BATCHES */
     size_t n_bytes;      /* of batches that are kept; 0: 64 MiB */
 };

@@ -66,7 +66,7 @@ enum link_flags {
     LINK_SUM = 1,  /* all experts of each row are asked for: their weighted sum comes back */
     LINK_SILU = 2, /* the activation; else GELU */
     LINK_FLAGS = 3,
-    /* the payload lies in shared memory; the message has a u64, the place, instead */
+    /* the payload is in shared memory; the message has a u64, the place, instead */
     LINK_SHARED = 4,
     LINK_LOOK = 8,   /* of a HELLO to the worker: it says who it is, and agrees on nothing */
 };
@@ -189,7 +189,7 @@ enum {
 };
 /* Zero: there is none.  fd is owned. */
 struct link_share { uint8_t *at; int fd; uint64_t mark; };
-/* An engine's; what it tells the worker, who opens it.  INGLE_UNSUP: it cannot be had, and rows go
+/* An engine's; what it sends the worker, who opens it.  INGLE_UNSUP: it cannot be had, and rows go
  * through the socket. */
 MUST_CHECK ingle_status link_share_create(struct link_share *out, struct err *err);
 void link_share_write(const struct link_share *s, uint8_t out[LINK_SHARE_HELLO]);
@@ -268,7 +268,7 @@ const char *link_trouble(struct link *l);
 const char *link_cipher(struct link *l, const struct link_peer *p, const char **slow);
 
 /* A message on its way out: payload n bytes, any address, written by the caller.  link_send() takes
- * it in any case; false: the peer is gone or takes no more. */
+ * it in any case; false: the peer has left or takes no more. */
 struct link_out { uint8_t *payload; size_t n; };
 MUST_CHECK bool link_out_init(struct link_out *m, size_t n);
 /* The same for messages of steps: memory of messages that an end has sent or had is used again. */
@@ -293,7 +293,7 @@ struct link_in {
 };
 enum link_event { LINK_NOTHING, LINK_UP, LINK_DOWN, LINK_MESSAGE };
 /* Waits timeout_ms at most (0: not at all).  LINK_UP, LINK_DOWN: a dialled end has, or has no
- * longer, a connection; why says the reason.  A listening end is told of the second, with in->from.
+ * longer, a connection; why says the reason.  A listening end reports the second, with in->from.
  * LINK_MESSAGE: *in is to be released. */
 enum link_event link_wait(struct link *l, int timeout_ms, struct link_in *in, char *why,
                           size_t n_why);

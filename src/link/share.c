@@ -5,7 +5,7 @@
  *
  * The engine makes it, sealed so that nobody can make it shorter; the worker opens it by the
  * engine's process and descriptor, and takes nothing but memory of that kind, with the number that
- * the engine has put into it.  Whatever lies there may change at any time: a reader copies first
+ * the engine has put into it.  Whatever is there may change at any time: a reader copies first
  * and checks the copy.
  */
 #define _GNU_SOURCE
