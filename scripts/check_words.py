@@ -32,7 +32,7 @@ COMMENTS = {"tell": "report, notify, send", "tells": "says, reports", "told": "r
             "lies": "is", "gone": "closed, dropped, removed", "twin": "copy, mirror", "twins": "copies",
             "but for": "except for", "lately": "recently"}
 PUBLIC = re.compile(r"(?:ingle|INGLE|engine)_\w*")
-ROOMS = {"stage", "run", "sched", "session"}  # rooms of src/ that are not checked
+ROOMS = {"run", "sched", "session"}  # rooms of src/ that are not checked
 IN_NAME = re.compile(r"(?<![A-Za-z])(?:" + "|".join(NAMES) + r")(?![A-Za-z])", re.I)
 IN_COMMENT = re.compile(r"\b(?:" + "|".join(w.replace(" ", r"(?:\s|\*)+") for w in COMMENTS) + r")\b", re.I)
 TOKEN = re.compile(r'"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])*\'|(/\*.*?\*/|//[^\n]*)|([A-Za-z_]\w*)', re.S)

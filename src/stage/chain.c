@@ -8,7 +8,7 @@
 #include <string.h>
 #include <time.h>
 
-#define REACH_NS UINT64_C(1000000000) /* until it is told that nobody is reached */
+#define REACH_NS UINT64_C(1000000000) /* until it is reported that nobody is reached */
 #define ROOM_NS UINT64_C(10000000000)
 
 void stage_chain_clear(struct stage_chain *c)
@@ -25,7 +25,7 @@ void stage_chain_aim(struct stage_chain *c, const uint8_t *address, size_t n, ui
 {
     link_close(c->link);
     c->link = NULL;
-    c->up = c->told = false;
+    c->up = c->reported = false;
     c->since_ns = clock_now();
     c->number = number;
     memcpy(c->hello, hello, STAGE_CHAIN);
@@ -44,7 +44,7 @@ static void say(struct stage_chain *c)
 }
 
 /* True: it is no answer, or not the hoped-for one, which is in why. */
-static bool hear(struct stage_chain *c, const struct link_in *in, char *why, size_t n_why)
+static bool receive(struct stage_chain *c, const struct link_in *in, char *why, size_t n_why)
 {
     static const struct link_shape any = {1, 1, 1, 1, 1};
     struct link_head h;
@@ -66,9 +66,9 @@ static bool hear(struct stage_chain *c, const struct link_in *in, char *why, siz
 /* The first time: whoever is restarted is reached a little later. */
 static bool cannot(struct stage_chain *c, bool at_once)
 {
-    if (c->up || c->told || (!at_once && clock_now() - c->since_ns < REACH_NS))
+    if (c->up || c->reported || (!at_once && clock_now() - c->since_ns < REACH_NS))
         return false;
-    return c->told = true;
+    return c->reported = true;
 }
 
 bool stage_chain_look(struct stage_chain *c, bool *up, char *why, size_t n_why)
@@ -99,10 +99,10 @@ bool stage_chain_look(struct stage_chain *c, bool *up, char *why, size_t n_why)
         snprintf(why, n_why, "%s", text);
         return was || cannot(c, false);
     } else if (what == LINK_MESSAGE) {
-        const bool was = c->up, bad = hear(c, &in, why, n_why);
+        const bool was = c->up, bad = receive(c, &in, why, n_why);
         link_in_release(&in);
         *up = c->up && !bad;
-        c->told = c->told && !*up;
+        c->reported = c->reported && !*up;
         c->up = *up;
         return *up || was || cannot(c, true);
     }

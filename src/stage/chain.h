@@ -2,9 +2,9 @@
  * this room only.
  *
  * The engine says where the next stage is (NEXT).  A stage dials it, says whose rows will come
- * (CHAIN), and tells the engine when it is accepted, cannot be reached, or is gone; the next one
- * tells that, too.  All of it belongs to a JOIN of the engine, whose number NEXT and CHAIN have:
- * another JOIN ends it. */
+ * (CHAIN), and reports to the engine when it is accepted, cannot be reached, or is closed; the
+ * next one reports that, too.  All of it belongs to a JOIN of the engine, whose number NEXT and
+ * CHAIN have: another JOIN ends it. */
 #ifndef INGLE_STAGE_CHAIN_H
 #define INGLE_STAGE_CHAIN_H
 
@@ -23,7 +23,7 @@ struct stage_chain {
     char address[300];
     uint64_t number; /* of the JOIN */
     uint64_t since_ns;
-    bool up, told;   /* accepted; the engine knows that it cannot be reached */
+    bool up, reported; /* accepted; the engine knows that it cannot be reached */
     uint8_t hello[STAGE_CHAIN];
     /* the one before */
     struct link_peer before;
@@ -36,10 +36,10 @@ struct stage_chain {
 
 /* All of it is forgotten. */
 void stage_chain_clear(struct stage_chain *c);
-/* Dials; an address that is none, and whatever else hinders, is told by stage_chain_look(). */
+/* Dials; an address that is none, and whatever else hinders, is reported by stage_chain_look(). */
 void stage_chain_aim(struct stage_chain *c, const uint8_t *address, size_t n, uint64_t number,
                      const uint8_t hello[STAGE_CHAIN]);
-/* What has happened to the connection to the next one; true: it is to be told to the engine. */
+/* What has happened to the connection to the next one; true: the engine is to be notified. */
 bool stage_chain_look(struct stage_chain *c, bool *up, char *why, size_t n_why);
 /* Takes m.  False: it does not go. */
 MUST_CHECK bool stage_chain_send(struct stage_chain *c, const struct link_head *h,

@@ -52,41 +52,42 @@ static struct kv_key *find_key(const struct stage *s, struct kv_key key)
     return s->n_keys ? bsearch(&key, s->key, s->n_keys, sizeof key, order) : NULL;
 }
 
-/* Those in gone [n], ascending, are not there any more. */
-static void forget_keys(struct stage *s, const struct kv_key *gone, size_t n)
+/* Those in dropped [n], ascending, are not there any more. */
+static void forget_keys(struct stage *s, const struct kv_key *dropped, size_t n)
 {
     size_t left = 0, j = 0;
     for (size_t i = 0; i < s->n_keys; i++) {
-        while (j < n && order(&gone[j], &s->key[i]) < 0)
+        while (j < n && order(&dropped[j], &s->key[i]) < 0)
             j++;
-        if (j == n || order(&gone[j], &s->key[i]))
+        if (j == n || order(&dropped[j], &s->key[i]))
             s->key[left++] = s->key[i];
     }
     s->n_keys = left;
 }
 
 /* False: it is wrong, or too much. */
-static bool hear_list(struct stage *s, const struct link_in *in)
+static bool read_list(struct stage *s, const struct link_in *in)
 {
     struct kv_key *key;
     struct wire_in w = {.at = in->payload, .n = sizeof *key, .cap = in->n_payload};
     if (in->n_payload < STAGE_KEEP_LIST_HEAD)
         return false;
-    const uint32_t anew = stage_get_u32(&w), n_new = stage_get_u32(&w), n_gone = stage_get_u32(&w);
-    if (in->n_payload != STAGE_KEEP_LIST_HEAD + ((uint64_t)n_new + n_gone) * sizeof *key)
+    const uint32_t anew = stage_get_u32(&w), n_new = stage_get_u32(&w),
+                   n_dropped = stage_get_u32(&w);
+    if (in->n_payload != STAGE_KEEP_LIST_HEAD + ((uint64_t)n_new + n_dropped) * sizeof *key)
         return false;
     memcpy(&s->context, in->payload, sizeof s->context);
     s->n_keys = anew ? 0 : s->n_keys;
     const size_t n_had = s->n_keys;
-    if (n_had + n_new > STAGE_KEEP_MOST || n_gone > STAGE_KEEP_MOST ||
-        !mem_grow(&s->key, &s->cap_keys, n_had + n_new + n_gone + 1, sizeof *s->key))
+    if (n_had + n_new > STAGE_KEEP_MOST || n_dropped > STAGE_KEEP_MOST ||
+        !mem_grow(&s->key, &s->cap_keys, n_had + n_new + n_dropped + 1, sizeof *s->key))
         return false;
     key = s->key + n_had;
-    memcpy(key, in->payload + STAGE_KEEP_LIST_HEAD, ((size_t)n_new + n_gone) * sizeof *key);
-    if (n_gone) {
-        struct kv_key *gone = key + n_new;
-        qsort(gone, n_gone, sizeof *gone, order);
-        forget_keys(s, gone, n_gone);
+    memcpy(key, in->payload + STAGE_KEEP_LIST_HEAD, ((size_t)n_new + n_dropped) * sizeof *key);
+    if (n_dropped) {
+        struct kv_key *dropped = key + n_new;
+        qsort(dropped, n_dropped, sizeof *dropped, order);
+        forget_keys(s, dropped, n_dropped);
         memmove(s->key + s->n_keys, key, n_new * sizeof *key);
     }
     s->n_keys += n_new;
@@ -171,14 +172,14 @@ static struct stage_keep **find_keep(struct stage_remote *r, uint64_t tag)
     return at;
 }
 
-void stage_keep_hear(struct stage *s, const struct link_in *in, const struct link_head *h)
+void stage_keep_receive(struct stage *s, const struct link_in *in, const struct link_head *h)
 {
     struct stage_keep *k = *find_keep(s->r, h->tag);
     if (h->flags == STAGE_KEEP_DONE && k) {
         k->bad = k->bad || !h->n_rows;
         k->waits &= ~(UINT32_C(1) << (s - s->r->stage));
     }
-    if (h->flags != STAGE_KEEP_LIST || h->tag != s->r->number || hear_list(s, in))
+    if (h->flags != STAGE_KEEP_LIST || h->tag != s->r->number || read_list(s, in))
         return;
     stage_lose(s, "what it says of its store is wrong, or more than a million prefixes");
     stage_dial_again(s);

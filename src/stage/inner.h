@@ -10,7 +10,7 @@ enum { STAGE_TURN_MS = 50 };
 
 /* How rows go from a stage to the next one. */
 enum stage_hop {
-    STAGE_HOP_NEW,   /* the stage was not told where the next one is */
+    STAGE_HOP_NEW,   /* the stage does not know where the next one is */
     STAGE_HOP_ASKED, /* it dials */
     STAGE_HOP_UP,    /* directly */
     STAGE_HOP_STAR   /* through the engine */
@@ -33,12 +33,12 @@ struct stage {
     uint64_t longest;    /* bytes of a message that it may send */
     double unit_ns;      /* of a step with one row, about; of a row more */
     double step_ns;
-    uint64_t heard_ns, heard_tag; /* its last answer, to this question */
+    uint64_t answered_ns, answered_tag; /* its last answer, to this question */
     uint64_t bad_ns;     /* a row that is no number was its fault, the last time */
     struct err why;
     int64_t border;      /* floats of a row that it gives */
     enum stage_hop hop;  /* to the next one */
-    bool hop_told;       /* a report says that it is STAR */
+    bool hop_reported;   /* a report says that it is STAR */
     int hop_breaks;      /* it broke so often, ... */
     uint64_t hop_ns;     /* ... the last time then */
     uint64_t asked, asked_ns; /* where the next one is was said in that JOIN, and when */
@@ -63,7 +63,7 @@ struct stage_remote {
     int n;
     int64_t end[STAGE_MOST + 1]; /* where the layers of each process end */
     int64_t n_ctx;            /* that open stages are asked for; 0: as many as fit */
-    bool assigned;            /* they were told their layers */
+    bool assigned;            /* their layers were sent to them */
     bool started;             /* there are pages and steps */
     const struct kv_spec *spec;
     const struct family *fam;
@@ -85,7 +85,7 @@ struct stage_remote {
 
 /* All with the lock held. */
 void stage_lose(struct stage *s, const char *why);
-/* What lies at stages is. */
+/* Everything that stages hold is lost. */
 void stage_set_lost(struct stage_remote *r);
 void stage_dial_again(struct stage *s);
 /* What was not said of pages yet; a message.  false: it takes no more. */
@@ -103,7 +103,7 @@ void stage_look_at_all(struct stage_remote *r, int timeout_ms);
 
 /* far.c: what a stage says of its store; whatever it does there is lost (and known no more); all
  * of it is over; the engine waits for those that have not said anything. */
-void stage_keep_hear(struct stage *s, const struct link_in *in, const struct link_head *h);
+void stage_keep_receive(struct stage *s, const struct link_in *in, const struct link_head *h);
 void stage_keep_lose(struct stage *s);
 void stage_keep_end(struct stage_remote *r);
 bool stage_keep_waits(const struct stage_remote *r);
@@ -113,7 +113,7 @@ void stage_trip_take(struct stage *s, struct link_in *in, const struct link_head
 /* n of them, with the memory of steps that draw a token each, before the first step. */
 MUST_CHECK ingle_status stage_trips_open(struct stage_remote *r, int n, struct err *err);
 void stage_trips_close(struct stage_remote *r);
-/* Steps that nobody waits for are no more: what they have computed is gone. */
+/* Steps that nobody waits for are no more: what they have computed is dropped. */
 void stage_trips_drop(struct stage_remote *r);
 /* Some piece is at a stage. */
 bool stage_trip_flies(const struct stage_remote *r);

@@ -127,7 +127,7 @@ static bool greet(struct stage_offer *s, const struct link_in *in, struct stage_
     return h.loading;
 }
 
-static bool hear(struct stage_offer *s, const struct link_in *in, struct stage_asked *out)
+static bool receive(struct stage_offer *s, const struct link_in *in, struct stage_asked *out)
 {
     struct link_head h;
     struct err err;
@@ -155,7 +155,7 @@ bool stage_offer_wait(struct stage_offer *s, struct stage_asked *out)
         char why[8];
         if (link_wait(s->link, TURN_MS, &in, why, sizeof why) != LINK_MESSAGE)
             continue;
-        const bool asked = hear(s, &in, out);
+        const bool asked = receive(s, &in, out);
         link_in_release(&in);
         if (asked)
             return true;

@@ -213,7 +213,7 @@ void stage_await(struct stage *s, uint64_t n)
     link_admit(s->link, NULL, n);
 }
 
-static void hear_join(struct stage *s, const struct link_in *in)
+static void receive_join(struct stage *s, const struct link_in *in)
 {
     struct stage_hello h;
     struct err err;
@@ -278,13 +278,13 @@ static void hear_join(struct stage *s, const struct link_in *in)
 static void use_star(struct stage *s, const char *why)
 {
     s->hop = STAGE_HOP_STAR;
-    if (!s->hop_told)
+    if (!s->hop_reported)
         report(s->r->o.sink, INGLE_REPORT_WARN, "fallback", s->address,
                "its rows to '%s' go through the engine: %s", s[1].address, why);
-    s->hop_told = true;
+    s->hop_reported = true;
 }
 
-/* Tells each stage where the next one is, when all are there. */
+/* Sends each stage where the next one is, when all are there. */
 static void ask_hops(struct stage_remote *r)
 {
     for (int i = 0; i < r->n; i++)
@@ -314,8 +314,8 @@ static void ask_hops(struct stage_remote *r)
     }
 }
 
-/* What a stage says of a connection to one beside it. */
-static void hear_next(struct stage *from, const struct link_head *h, const struct link_in *in)
+/* What a stage says of a connection to a neighbour. */
+static void receive_next(struct stage *from, const struct link_head *h, const struct link_in *in)
 {
     struct stage *s = h->flags & STAGE_NEXT_BEFORE ? from - 1 : from;
     char why[LINK_MAX_TEXT + 1];
@@ -323,11 +323,11 @@ static void hear_next(struct stage *from, const struct link_head *h, const struc
         return;
     link_fail_text(in->payload, in->n_payload, why);
     if (h->flags & STAGE_NEXT_UP) {
-        if (s->hop_told)
+        if (s->hop_reported)
             report(s->r->o.sink, INGLE_REPORT_NOTE, "stage", s->address,
                    "its rows go to '%s' directly", s[1].address);
         s->hop = STAGE_HOP_UP;
-        s->hop_told = false;
+        s->hop_reported = false;
     } else if (s->hop == STAGE_HOP_ASKED && s == from) {
         use_star(s, why);
     } else if (s->hop == STAGE_HOP_UP) {
@@ -347,7 +347,7 @@ static bool hops_wait(const struct stage_remote *r)
     for (int i = 0; r->started && i + 1 < r->n; i++) {
         const struct stage *s = &r->stage[i];
         if (s->hop == STAGE_HOP_NEW ? s->asked != r->number
-                                    : s->hop == STAGE_HOP_ASKED && !s->hop_told &&
+                                    : s->hop == STAGE_HOP_ASKED && !s->hop_reported &&
                                           clock_now() - s->asked_ns < HOP_WAIT_NS)
             return true;
     }
@@ -355,7 +355,7 @@ static bool hops_wait(const struct stage_remote *r)
 }
 
 /* What a message that is no answer says; true: it is an answer, and *h its head. */
-static bool hear(struct stage *s, const struct link_in *in, struct link_head *h)
+static bool receive(struct stage *s, const struct link_in *in, struct link_head *h)
 {
     char text[LINK_MAX_TEXT + 1];
     struct err err;
@@ -367,11 +367,11 @@ static bool hear(struct stage *s, const struct link_in *in, struct link_head *h)
     s->n.received_bytes += in->n_payload;
     if (h->kind == LINK_JOIN) {
         if (!h->tag || h->tag == s->r->number) /* of the last one */
-            hear_join(s, in);
+            receive_join(s, in);
     } else if (h->kind == LINK_NEXT) {
-        hear_next(s, h, in);
+        receive_next(s, h, in);
     } else if (h->kind == LINK_KEEP) {
-        stage_keep_hear(s, in, h);
+        stage_keep_receive(s, in, h);
     } else if (h->kind == LINK_BYE) {
         stage_lose(s, "it has ended");
         stage_dial_again(s);
@@ -407,7 +407,7 @@ bool stage_look(struct stage *s, int timeout_ms, struct link_in *in, struct link
         s->up = false;
         stage_lose(s, why);
     } else if (what == LINK_MESSAGE) {
-        if (hear(s, in, h))
+        if (receive(s, in, h))
             return true;
         link_in_release(in);
     }
@@ -466,7 +466,7 @@ static ingle_status wait_for_all(struct stage_remote *r, const atomic_bool *canc
     const uint64_t begun = clock_now();
     uint64_t start = begun;
     const struct stage *s;
-    bool told = false;
+    bool reported = false;
     ask_hops(r);
     while ((s = first_missing(r)) || hops_wait(r) || stage_keep_waits(r)) {
         if (!s) {
@@ -487,13 +487,13 @@ static ingle_status wait_for_all(struct stage_remote *r, const atomic_bool *canc
         if ((cancel && atomic_load(cancel)) ||
             (!r->started && report_progress(r->o.sink, "stages", 0, 0)))
             return err_set(err, INGLE_CANCEL, "cancelled");
-        if (!told && s->loading && now - begun > SECOND_NS) {
-            told = true;
+        if (!reported && s->loading && now - begun > SECOND_NS) {
+            reported = true;
             report(r->o.sink, INGLE_REPORT_WARN, "stage", s->address,
                    "it loads its layers; ingle waits for it");
         }
-        if (!told && now - start > SECOND_NS) {
-            told = true;
+        if (!reported && now - start > SECOND_NS) {
+            reported = true;
             report(r->o.sink, INGLE_REPORT_WARN, "stage", s->address,
                    "it is not there yet; ingle waits up to %.0f s for it (--stage-wait)%s%s",
                    (double)r->o.wait_ns * 1e-9, *trouble_of(s) ? ": " : "", trouble_of(s));
@@ -807,7 +807,7 @@ ingle_status stage_remote_start(struct stage_remote *r, const struct family *fam
 
 /* ---- pages ---- */
 
-static void tell_all(struct stage_remote *r, enum stage_op op, const uint64_t v[3],
+static void post_all(struct stage_remote *r, enum stage_op op, const uint64_t v[3],
                      const void *bytes, size_t n)
 {
     for (int i = 0; i < r->n; i++)
@@ -826,7 +826,7 @@ static void *take(void *arg, uint32_t group, size_t n_bytes)
     pthread_mutex_lock(&r->lock);
     const ingle_status st = stage_pages_take(&r->pages, v[0], v[1], v[2], false, NULL);
     if (!st)
-        tell_all(r, STAGE_TAKE, v, NULL, 0);
+        post_all(r, STAGE_TAKE, v, NULL, 0);
     pthread_mutex_unlock(&r->lock);
     if (!st)
         return p;
@@ -840,7 +840,7 @@ static void give(void *arg, void *own, size_t n_bytes)
     const uint64_t v[] = {(uintptr_t)own, 0, 0};
     pthread_mutex_lock(&r->lock);
     (void)stage_pages_give(&r->pages, v[0]);
-    tell_all(r, STAGE_GIVE, v, NULL, 0);
+    post_all(r, STAGE_GIVE, v, NULL, 0);
     pthread_mutex_unlock(&r->lock);
     munmap(own, n_bytes);
 }
@@ -852,7 +852,7 @@ static void copy(void *arg, void *to, const void *from, size_t n_bytes)
     (void)n_bytes;
     pthread_mutex_lock(&r->lock);
     (void)stage_pages_copy(&r->pages, v[0], v[1]);
-    tell_all(r, STAGE_COPY, v, NULL, 0);
+    post_all(r, STAGE_COPY, v, NULL, 0);
     pthread_mutex_unlock(&r->lock);
 }
 
@@ -912,7 +912,7 @@ static bool await_page(struct stage *s, uint64_t tag, struct link_in *in)
             stage_trip_take(&r->stage[i], in, &h);
             any = true;
         }
-        const uint64_t since = start > s->heard_ns ? start : s->heard_ns;
+        const uint64_t since = start > s->answered_ns ? start : s->answered_ns;
         if (stage_trip_flies(r))
             stage_trip_check(r);
         else

@@ -4,7 +4,7 @@
  *
  * One thread does everything.  What the engine says is done in its order: a step whose rows are
  * still at the stage before keeps all after it waiting.  An engine that breaks a rule gets a reason
- * and no more answers.  When it is gone, so are its pages.
+ * and no more answers.  When it has left, its pages are dropped.
  */
 #define _POSIX_C_SOURCE 200809L
 #include "stage/chain.h"
@@ -25,7 +25,7 @@ enum {
     STORE_MS = 2,
     SPARE_BYTES = 64 << 20,
     MOST_WAITING = 4096,
-    MOST_HEARD = 64,
+    MOST_RECEIVED = 64,
     FLYING = 8 /* messages of steps that memory is there for */
 };
 #define MOST_WAITING_BYTES ((size_t)4 * LINK_MAX_BYTES)
@@ -228,7 +228,7 @@ static void pop(struct stage_serve *s)
     s->spare = w;
 }
 
-/* The engine is gone, and with it what its pages hold. */
+/* The engine has left: its pages are dropped. */
 static void leave(struct stage_serve *s)
 {
     while (s->first)
@@ -322,7 +322,7 @@ static void say_of_store(void *arg, const struct link_head *h, struct link_out *
 }
 
 /* How it is with a neighbour. */
-static void tell_next(struct stage_serve *s, uint32_t flags, const char *why)
+static void report_next(struct stage_serve *s, uint32_t flags, const char *why)
 {
     const size_t n = strnlen(why, LINK_MAX_TEXT);
     const struct link_head h = {.kind = LINK_NEXT, .tag = s->number, .flags = flags};
@@ -471,7 +471,7 @@ static void greet(struct stage_serve *s, const struct link_in *in, uint64_t numb
 static void lose_before(struct stage_serve *s, const char *why)
 {
     s->chain.has_before = false;
-    tell_next(s, STAGE_NEXT_BEFORE, why);
+    report_next(s, STAGE_NEXT_BEFORE, why);
 }
 
 /* ---- pages ---- */
@@ -836,7 +836,7 @@ static void answer(struct stage_serve *s, const struct link_head *asked, const s
     struct link *next = s->chain.link ? s->chain.link : s->link;
     if (pass && (!write_rows(next, w->out, ns, NULL, 0, &m) ||
                  !stage_chain_send(&s->chain, &h, &m)))
-        tell_next(s, 0, "the next stage takes no more rows");
+        report_next(s, 0, "the next stage takes no more rows");
     h.flags = w->bad ? STAGE_BAD : 0;
     h.n_rows = pass ? 0 : h.n_rows;
     if (write_rows(s->link, pass ? none : w->out, ns, w->taps, taps, &m))
@@ -956,7 +956,7 @@ static void do_first(struct stage_serve *s)
     else if (w->h.kind == LINK_NEXT)
         aim(s, &w->in);
     else if (w->h.kind == LINK_KEEP)
-        st = stage_store_hear(s->store, &w->in, &w->h, &err);
+        st = stage_store_receive(s->store, &w->in, &w->h, &err);
     if (st)
         refuse(s, &from, 0, err.msg);
     if (s->first != w) /* all of it is over */
@@ -975,7 +975,7 @@ static void drop(struct stage_serve *s, uint64_t tag)
 }
 
 /* Of the stage before. */
-static void hear_before(struct stage_serve *s, struct link_in *in)
+static void receive_before(struct stage_serve *s, struct link_in *in)
 {
     struct link_head h;
     struct err err;
@@ -992,7 +992,7 @@ static void end_engine(struct stage_serve *s)
 }
 
 /* What is left of in is to be released. */
-static void hear(struct stage_serve *s, struct link_in *in)
+static void receive(struct stage_serve *s, struct link_in *in)
 {
     struct link_head h;
     struct err err;
@@ -1029,11 +1029,11 @@ static void hear(struct stage_serve *s, struct link_in *in)
 }
 
 /* Whatever has come. */
-static void hear_all(struct stage_serve *s)
+static void receive_all(struct stage_serve *s)
 {
     char why[200];
     bool up;
-    for (int i = 0; i < MOST_HEARD; i++) {
+    for (int i = 0; i < MOST_RECEIVED; i++) {
         struct link_in in;
         const enum link_event what = link_wait(s->link, 0, &in, why, sizeof why);
         if (what == LINK_NOTHING)
@@ -1045,16 +1045,16 @@ static void hear_all(struct stage_serve *s)
         if (what != LINK_MESSAGE)
             continue;
         if (stage_chain_is_before(&s->chain, &in.from))
-            hear_before(s, &in);
+            receive_before(s, &in);
         else
-            hear(s, &in);
+            receive(s, &in);
         link_in_release(&in);
     }
     if (!s->joined || !stage_chain_look(&s->chain, &up, why, sizeof why))
         return;
     if (up)
         link_reserve(s->chain.link, STAGE_REPLY + sizeof(float) * (size_t)s->border_out, FLYING);
-    tell_next(s, up ? STAGE_NEXT_UP : 0, up ? "" : why);
+    report_next(s, up ? STAGE_NEXT_UP : 0, up ? "" : why);
 }
 
 bool stage_serve_run(struct stage_serve *s, struct stage_asked *out)
@@ -1064,7 +1064,7 @@ bool stage_serve_run(struct stage_serve *s, struct stage_asked *out)
             struct link *const from[] = {s->link, s->chain.link};
             link_sleep(from, 2, s->keeps ? STORE_MS : TURN_MS);
         }
-        hear_all(s);
+        receive_all(s);
         if (has_turn(s))
             do_first(s);
         s->keeps = stage_store_tend(s->store, s->joined ? s->number : 0, say_of_store, s);

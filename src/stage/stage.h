@@ -4,8 +4,8 @@
  * An engine has the first layers, the embedding, the head and all sessions; each *stage* has layers
  * [from, to).  A step goes through them in order: border rows (family.h) go to a stage and come
  * back.  Keys and values are divided by layers, too: the engine's pages have a part that
- * lies at the stages (struct kv_memory), all of the same layout, so that the code of timelines,
- * prefixes and files is that of one process.  What happens to pages is told to all stages in one
+ * is at the stages (struct kv_memory), all of the same layout, so that the code of timelines,
+ * prefixes and files is that of one process.  What happens to pages is sent to all stages in one
  * order, with the steps: pages taken, given back, copied, written from a file, read for one.
  *
  * Each page has, at both ends, a hash of the tokens down to each of its positions.  A step says
@@ -82,7 +82,7 @@ MUST_CHECK ingle_status stage_offer_open(struct stage_offer **out,
 void stage_offer_close(struct stage_offer *s);
 const char *stage_offer_name(const struct stage_offer *s);
 struct link *stage_offer_link(struct stage_offer *s); /* stays the offer's */
-/* What an engine has asked for: *n_ctx 0: it did not say.  It was told that layers are loaded now.
+/* What an engine has asked for: *n_ctx 0: it did not say.  It knows that layers are loaded now.
  * False: *stop. */
 struct stage_asked { struct link_peer by; int64_t from, to, n_ctx; };
 bool stage_offer_wait(struct stage_offer *s, struct stage_asked *out);
@@ -100,7 +100,7 @@ struct stage_serve_options {
     const struct kv_types *kv;
     const struct report_sink *sink;
     struct link *link; /* borrowed: an end that listens; NULL: it opens its own */
-    const struct link_peer *greet; /* who is told that it is there; or NULL */
+    const struct link_peer *greet; /* who is notified that it is there; or NULL */
     const char *store; /* folder of its pages' files; NULL: none */
     uint64_t store_bytes;
     uint64_t identity; /* the model's, for them */
@@ -203,21 +203,21 @@ void stage_remote_set_shared(struct stage_remote *r, bool shared);
 struct stage_trip;
 struct stage_trip *stage_trip_send(struct stage_remote *r, const struct family *fam,
                                    const void *self, const struct family_forward *f);
-/* Sessions go on behind those of its rows of which nothing comes back: if it fails, what lies at
- * stages is lost, as of a step that was left behind. */
+/* Sessions go on after those of its rows of which nothing comes back: if it fails, what stages
+ * hold of it is lost, as of a step that nobody waited for. */
 void stage_trip_commit(struct stage_trip *t);
 /* Its rows are back, or will not be. */
 bool stage_trip_is_over(struct stage_trip *t);
 /* Waits for news of any step, so many ms at most. */
 void stage_trip_wait(struct stage_remote *r, int timeout_ms);
-/* t NULL: nothing happens.  It is gone then. */
+/* t NULL: nothing happens.  It is not valid then. */
 void stage_trip_land(struct stage_trip *t, const struct family *fam, const void *self);
-/* A stage was lost: what lay there is gone, and nothing is computed until stage_remote_renew(). */
+/* A stage was lost: what it held is lost, and nothing is computed until stage_remote_renew(). */
 bool stage_remote_is_lost(const struct stage_remote *r);
 /* So often was anything lost; r NULL: 0. */
 uint64_t stage_remote_losses(const struct stage_remote *r);
 /* The same stage was late again and again since this was last so, or was over: what is computed has
- * gone on. */
+ * continued. */
 bool stage_remote_stays_late(struct stage_remote *r, bool over);
 /* Waits until all stages are there; pages are without contents then.  INGLE_IO: they are not back
  * in time. */

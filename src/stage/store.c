@@ -39,7 +39,7 @@ struct stage_store {
     uint8_t none[LEAST_BYTES];
     int64_t n_ctx, n_vocab;
     struct keep *keep;
-    uint64_t looked_ns, number, changes; /* number: of the JOIN that was told all */
+    uint64_t looked_ns, number, changes; /* number: of the JOIN that got all */
     struct keys said, now;
     bool nomem;
 };
@@ -200,7 +200,7 @@ static bool is_same(const struct stage_store *s, const struct keep *k)
 
 static void save(struct stage_store *s, struct keep *k, const int32_t *tokens)
 {
-    k->over = true; /* but for its pages */
+    k->over = true; /* except for its pages */
     if (is_same(s, k) && kv_timeline_lend(k->timeline, k->length, NULL) == INGLE_OK)
         k->ok = kv_store_put(s->kv, k->timeline, kv_scope_of(k->salt), tokens, 0, NULL, 0);
     kv_timeline_free(k->timeline);
@@ -278,8 +278,8 @@ static ingle_status check_room(const struct stage_store *s, const struct link_in
     return INGLE_OK;
 }
 
-ingle_status stage_store_hear(struct stage_store *s, const struct link_in *in,
-                              const struct link_head *h, struct err *err)
+ingle_status stage_store_receive(struct stage_store *s, const struct link_in *in,
+                                 const struct link_head *h, struct err *err)
 {
     if (!s || (h->flags != STAGE_KEEP_SAVE && h->flags != STAGE_KEEP_READ &&
                h->flags != STAGE_KEEP_DROP))
@@ -403,20 +403,19 @@ static void list(struct stage_store *s, uint64_t number,
         qsort(s->now.key, s->now.n, sizeof *s->now.key, order);
     s->said.n = anew ? 0 : s->said.n;
     const size_t n_new = without(&s->now, &s->said, NULL, SIZE_MAX),
-                 n_gone = without(&s->said, &s->now, NULL, SIZE_MAX);
+                 n_dropped = without(&s->said, &s->now, NULL, SIZE_MAX);
     const struct link_head h = {.kind = LINK_KEEP, .tag = number, .flags = STAGE_KEEP_LIST};
     const struct kv_key context = kv_store_context(s->kv);
     struct link_out m;
-    if (s->nomem ||
-        !link_out_init(&m, STAGE_KEEP_LIST_HEAD + (n_new + n_gone) * sizeof context))
+    if (s->nomem || !link_out_init(&m, STAGE_KEEP_LIST_HEAD + (n_new + n_dropped) * sizeof context))
         return;
     struct wire w = {.at = m.payload, .cap = m.n};
     stage_put(&w, &context, sizeof context);
     stage_put_u32(&w, anew);
     stage_put_u32(&w, n_new);
-    stage_put_u32(&w, n_gone);
+    stage_put_u32(&w, n_dropped);
     (void)without(&s->now, &s->said, w.at + w.n, n_new);
-    (void)without(&s->said, &s->now, w.at + w.n + n_new * sizeof context, n_gone);
+    (void)without(&s->said, &s->now, w.at + w.n + n_new * sizeof context, n_dropped);
     say(arg, &h, &m);
     const struct keys was = s->said;
     s->said = s->now;

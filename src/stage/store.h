@@ -17,8 +17,8 @@ void stage_store_close(struct stage_store *s);
 /* So many bytes a KEEP of a whole context has. */
 size_t stage_store_longest(const struct stage_store *s);
 /* A KEEP of the engine, in its turn.  INGLE_FORMAT: it is wrong; INGLE_LIMIT: it is too much. */
-MUST_CHECK ingle_status stage_store_hear(struct stage_store *s, const struct link_in *in,
-                                         const struct link_head *h, struct err *err);
+MUST_CHECK ingle_status stage_store_receive(struct stage_store *s, const struct link_in *in,
+                                            const struct link_head *h, struct err *err);
 /* What goes on, and what is to be said of it: say() takes m.  number: of the JOIN, 0: there is no
  * engine.  True: more goes on. */
 bool stage_store_tend(struct stage_store *s, uint64_t number,
@@ -26,7 +26,7 @@ bool stage_store_tend(struct stage_store *s, uint64_t number,
                       void *arg);
 /* The memory of pages [at, at + n) goes. */
 void stage_store_give(struct stage_store *s, uint64_t at, uint64_t n);
-/* The engine is gone: no page is used any more. */
+/* The engine has left: no page is used any more. */
 void stage_store_leave(struct stage_store *s);
 
 #endif

@@ -2,12 +2,12 @@
 /*
  * trip - a step through the engine's layers and all stages.
  *
- * All stages are told of a step at once.  Its rows go from stage to stage, or through the engine
+ * All stages learn of a step at once.  Its rows go from stage to stage, or through the engine
  * where a stage cannot reach the next one; each stage says when it has done its part.  A long step
  * goes in pieces of rows: while the first ones are at the stages, the engine computes its layers
  * of the next ones.  Each piece is what a shorter step would be, so that bits are the same.
  * Nobody waits for a step of which nothing comes back, as of most of a prompt: it has ended when
- * its rows were sent, and the next one begins.  What lies at stages is lost if it fails there.
+ * its rows were sent, and the next one begins.  What stages hold is lost if it fails there.
  * Answers are handled by whoever listens: the thread of the steps, or one that reads a page.
  */
 #define _GNU_SOURCE
@@ -24,7 +24,7 @@ enum {
     LEAST_ROWS = 64,
     MOST_ROWS = 512,
     MOST_FLYING = 8,
-    MOST_HEARD = 64
+    MOST_RECEIVED = 64
 };
 #define BAD_NS UINT64_C(60000000000)
 #define CAREFUL_NS UINT64_C(60000000000)
@@ -44,14 +44,14 @@ struct piece {
     size_t n_lines;
     uint32_t done, direct;    /* a bit of each stage: it has answered; it sends rows to the next */
     int at;                   /* the first that has not answered; n: all have */
-    /* begun_ns: the first stage was told; sent_ns: it had its rows then, or soon after */
+    /* begun_ns: the first stage was notified; sent_ns: it had its rows then, or soon after */
     uint64_t tag, begun_ns, sent_ns;
 };
 
 /* Rows after a layer (-1: the embedding) that somebody asked for: f32 [n_rows][width]. */
 struct tap {
     int layer;
-    bool keeps;    /* else it is told at once */
+    bool keeps;    /* else it is passed on at once */
     struct rows x; /* in the trip's room */
 };
 
@@ -72,7 +72,7 @@ struct stage_trip {
     bool all;        /* all rows come back, not only those whose logits are wanted */
     bool whole;      /* rows go together */
     bool leaves;     /* nothing comes back, ... */
-    bool ahead;      /* ... and it was sent: nobody waits, and f is gone */
+    bool ahead;      /* ... and it was sent: nobody waits, and f is not valid any more */
     bool commits;    /* nothing comes back of some of its rows, and nobody waits for those */
     struct rows y;   /* f32 [n_rows][border after the last layer], or [n_logits][n_embd] */
     int64_t width;   /* of a tap */
@@ -179,7 +179,7 @@ static void keep_tap(void *arg, enum family_tap tap, int layer, struct rows x)
                (size_t)x.width * sizeof(float));
 }
 
-static void tell_taps(const struct stage_trip *t)
+static void call_taps(const struct stage_trip *t)
 {
     const struct family_forward *f = t->f;
     for (int64_t i = 0; i < t->n_taps; i++) {
@@ -518,7 +518,7 @@ static ingle_status take_rows(struct stage_trip *t, struct piece *p, struct stag
             put_rows(rows_slice(t->tap[i].x, p->first, p->n), at);
             at += tap;
         }
-    const uint64_t now = clock_now(), before = later(p->sent_ns, s->heard_ns),
+    const uint64_t now = clock_now(), before = later(p->sent_ns, s->answered_ns),
                    most = now - p->begun_ns, took = said < most ? said : most;
     measure(s, took, p->n);
     s->n.steps++;
@@ -562,9 +562,9 @@ void stage_trip_take(struct stage *s, struct link_in *in, const struct link_head
     }
     if (st)
         fail(t, &err);
-    if (h->tag > s->heard_tag && h->tag <= s->r->tag) { /* answers come in their order */
-        s->heard_tag = h->tag;
-        s->heard_ns = clock_now();
+    if (h->tag > s->answered_tag && h->tag <= s->r->tag) { /* answers come in their order */
+        s->answered_tag = h->tag;
+        s->answered_ns = clock_now();
     }
     link_in_release(in);
 }
@@ -602,7 +602,7 @@ static void check(struct stage_trip *t)
             continue;
         struct stage *s = &r->stage[p->at];
         if (s->state == STAGE_READY)
-            (void)stage_is_late(s, later(p->sent_ns, s->heard_ns), p->n);
+            (void)stage_is_late(s, later(p->sent_ns, s->answered_ns), p->n);
         if (s->state != STAGE_READY)
             err_set(&t->err, INGLE_IO, "stage '%s', layers %u:%u: %s", s->address, s->hello.from,
                     s->hello.to, s->why.msg);
@@ -668,7 +668,7 @@ static void pump(struct stage_remote *r, int timeout_ms)
     for (int i = 0; i < r->n; i++) {
         struct link_in in;
         struct link_head h;
-        for (int k = 0; k < MOST_HEARD && stage_look(&r->stage[i], 0, &in, &h); k++)
+        for (int k = 0; k < MOST_RECEIVED && stage_look(&r->stage[i], 0, &in, &h); k++)
             stage_trip_take(&r->stage[i], &in, &h);
     }
     stage_trip_check(r);
@@ -845,7 +845,7 @@ static bool go_ahead(struct stage_trip *t)
     struct stage_remote *r = t->r;
     if (!t->leaves || t->err.status || t->n_sent < t->n || !device_runs(t->f->device))
         return false;
-    tell_taps(t);
+    call_taps(t);
     pthread_mutex_lock(&r->lock);
     t->f = NULL;
     t->ahead = true;
@@ -883,7 +883,7 @@ void stage_remote_forward(struct stage_remote *r, const struct family *fam, cons
         device_fail(d, &t->err);
     if (device_runs(d)) {
         device_wrote_rows(d, t->y);
-        tell_taps(t);
+        call_taps(t);
     }
     compute_head(t, fam, self);
     give_trip(t);
@@ -968,7 +968,7 @@ void stage_trip_land(struct stage_trip *t, const struct family *fam, const void 
             memcpy(t->y.at + i * t->y.stride, from.at + i * from.stride,
                    (size_t)from.width * sizeof(float));
         device_wrote_rows(d, t->y);
-        tell_taps(t);
+        call_taps(t);
     }
     compute_head(t, fam, self);
     give_trip(t);

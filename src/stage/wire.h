@@ -28,7 +28,7 @@ MUST_CHECK ingle_status stage_hello_agree(const struct stage_hello *engine,
 void stage_hello_send(struct link *l, const struct link_peer *to, const struct stage_hello *h,
                       uint64_t number);
 
-/* A TRY: u64, the bytes of the answer, and any others.  Of a peer whose last answer has not gone
+/* A TRY: u64, the bytes of the answer, and any others.  Of a peer whose last answer is not sent
  * it is not answered. */
 enum { STAGE_TRY_BYTES = 8 << 20 };
 MUST_CHECK ingle_status stage_answer_try(struct link *l, const struct link_in *in,
@@ -56,7 +56,7 @@ bool stage_pages_give(struct stage_pages *p, uint64_t at);
 void stage_pages_clear(struct stage_pages *p);
 /* The slab that n bytes from `at` on lie in; NULL: none has them. */
 struct stage_slab *stage_pages_find(const struct stage_pages *p, uint64_t at, uint64_t n);
-/* The hashes of the page that address `at` lies in; NULL. */
+/* The hashes of the page that address `at` is in; NULL. */
 uint64_t *stage_pages_hashes(const struct stage_pages *p, uint64_t at);
 bool stage_pages_copy(struct stage_pages *p, uint64_t to, uint64_t from);
 /* All positions of a page have this hash. */
@@ -77,7 +77,7 @@ uint64_t stage_table_page(const struct stage_table *t, int64_t i);
 /* What a KEEP says: its flags.  To a stage SAVE and READ have a payload: u64 salt, mark (of what is
  * read) or hash (of the tokens, as pages have it), length, have; u32 groups; of each group u32
  * first, end, u64 each page; i32 each token.  From a stage LIST has a struct kv_key, the context,
- * u32 anew, added, gone, and the keys; DONE has n_rows 1 if all went well. */
+ * u32 anew, added, dropped, and the keys; DONE has n_rows 1 if all went well. */
 enum stage_keep_op { STAGE_KEEP_SAVE = 1, STAGE_KEEP_READ, STAGE_KEEP_DROP, STAGE_KEEP_LIST,
                      STAGE_KEEP_DONE };
 enum { STAGE_KEEP_HEAD = 36, STAGE_KEEP_LIST_HEAD = 28, STAGE_KEEP_MOST = 1 << 20 };

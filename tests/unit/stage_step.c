@@ -209,7 +209,7 @@ static ingle_status keep(struct stage_store *s, uint64_t tag, uint32_t flags, ui
     stage_put_u32(&w, GROUPS);
     const struct link_in in = {.payload = at, .n_payload = size};
     const struct link_head h = {.kind = LINK_KEEP, .tag = tag, .flags = flags};
-    const ingle_status st = stage_store_hear(s, &in, &h, err);
+    const ingle_status st = stage_store_receive(s, &in, &h, err);
     mem_free(at);
     return st;
 }
