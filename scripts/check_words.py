@@ -32,7 +32,6 @@ COMMENTS = {"tell": "report, notify, send", "tells": "says, reports", "told": "r
             "lies": "is", "gone": "closed, dropped, removed", "twin": "copy, mirror", "twins": "copies",
             "but for": "except for", "lately": "recently"}
 PUBLIC = re.compile(r"(?:ingle|INGLE|engine)_\w*")
-ROOMS = {"run", "sched", "session"}  # rooms of src/ that are not checked
 IN_NAME = re.compile(r"(?<![A-Za-z])(?:" + "|".join(NAMES) + r")(?![A-Za-z])", re.I)
 IN_COMMENT = re.compile(r"\b(?:" + "|".join(w.replace(" ", r"(?:\s|\*)+") for w in COMMENTS) + r")\b", re.I)
 TOKEN = re.compile(r'"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])*\'|(/\*.*?\*/|//[^\n]*)|([A-Za-z_]\w*)', re.S)
@@ -121,8 +120,7 @@ def main(args):
     if not args:
         bad += named()
         for path in sorted(p for end in ("c", "h", "inc", "cu") for p in pathlib.Path("src").rglob("*." + end)):
-            if path.parts[1] not in ROOMS:
-                bad += code(path.as_posix(), path.read_text(encoding="utf-8"))
+            bad += code(path.as_posix(), path.read_text(encoding="utf-8"))
         index = pathlib.Path("docs/README.md").read_text()
         bad += [f"docs/README.md: {p} is not in the index" for p in pages[1:]
                 if p.name != "README.md" and f"]({p.relative_to('docs').as_posix()})" not in index]

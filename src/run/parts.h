@@ -15,7 +15,7 @@ MUST_CHECK ingle_status engine_request_create(struct ingle_request **out,
                                               struct err *err);
 void engine_request_free(struct ingle_request *r);
 struct ingle_request *engine_request_of(struct sched_ticket *t);
-/* Ends one answer; with the last one the request, which is gone then. */
+/* Ends one answer; with the last one the request, which is not valid then. */
 void engine_answer_end(struct ingle_scheduler *s, struct engine_answer *a, enum ingle_finish why,
                        const struct err *err);
 /* Ends all answers of a request, begun or not. */
@@ -118,9 +118,9 @@ bool engine_tree_turn(struct ingle_scheduler *s, struct engine_draw *d);
 /* The answer has no branches any more. */
 void engine_branches_drop(struct engine_answer *a);
 
-/* ---- what it tells ---- */
+/* ---- what it reports ---- */
 
-/* What ingle_scheduler_status() tells. */
+/* What ingle_scheduler_status() reports. */
 void engine_take_snapshot(struct ingle_scheduler *s);
 
 #endif

@@ -25,16 +25,16 @@ struct ingle_request {
     int64_t planned;         /* tokens of each answer that reserve_bytes are for */
     uint64_t reserve_bytes;  /* of KV pages */
     struct ingle_sampler **sampler; /* [o.n], owned */
-    /* [o.n, and ENGINE_TOLD for prompt_logprobs][o.n_top], owned, or NULL */
+    /* [o.n, and ENGINE_REPORTED for prompt_logprobs][o.n_top], owned, or NULL */
     struct ingle_top *top;
     bool by_network, by_text; /* what may draft for it; neither: nothing */
     int n_open;              /* answers that have not ended */
     bool begun, parked;      /* parked: it gave its memory back and waits for some */
-    bool in_vain[INGLE_WAYS]; /* it asked for such a way where it cannot be */
+    bool unsupported[INGLE_WAYS]; /* it asked for such a way where it cannot be */
     bool prefetched;         /* what is on disk of it is being read ahead */
     int64_t parked_at;       /* the scheduler's n_ended then */
-    int64_t n_told;          /* tokens of the prompt that progress was told of */
-    int64_t n_logprobs;      /* ... that token() was told of */
+    int64_t n_reported;      /* tokens of the prompt that progress has reported */
+    int64_t n_logprobs;      /* ... that token() has reported */
     uint64_t submitted, started, prompt_done, deadline; /* clock_now(); 0: none */
     struct ingle_usage usage;
     atomic_bool cancelled; /* Sync: atomic */
@@ -71,9 +71,9 @@ struct engine_answer {
     int64_t n_drafts;
     /* [n_branches] that part from them, as long, ... */
     struct engine_branch *branch[ENGINE_BRANCHES];
-    struct session_branch *beside[ENGINE_BRANCHES]; /* ... and what is computed of these */
+    struct session_branch *computed[ENGINE_BRANCHES]; /* ... and what is computed of these */
     int n_branches;
-    int64_t n_beside;    /* their tokens */
+    int64_t n_branch_tokens; /* their tokens */
     int64_t n_chain;     /* of n_drafts before one of them was taken, */
     /* ... if one was: its tokens are drafted, too, from there on; else NULL */
     struct engine_branch *taken;
@@ -110,7 +110,7 @@ struct engine_told {
     float logprob;
     struct ingle_top *top; /* [n_top], the request's */
 };
-enum { ENGINE_TOLD = 16 }; /* tokens of which a prompt is told at a time */
+enum { ENGINE_REPORTED = 16 }; /* tokens of a prompt that are reported at a time */
 
 /* What a step is made of. */
 struct engine_lane {

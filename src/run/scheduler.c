@@ -206,7 +206,7 @@ static void free_scheduler(struct ingle_scheduler *s)
     for (int i = 0; i < s->n_flights; i++)
         free_lane(&s->flight[i].lane);
     mem_free(s->draw);
-    mem_free(s->told);
+    mem_free(s->logprobs);
     mem_free(s->seen);
     pthread_mutex_destroy(&s->lock);
     pthread_cond_destroy(&s->wake);
@@ -219,9 +219,9 @@ static ingle_status make_slots(struct ingle_scheduler *s, struct err *err)
     const size_t n = (size_t)s->o.max_running;
     s->slot = mem_calloc(n, sizeof *s->slot);
     s->draw = mem_calloc(n, sizeof *s->draw);
-    s->told = mem_calloc(ENGINE_TOLD, sizeof *s->told);
+    s->logprobs = mem_calloc(ENGINE_REPORTED, sizeof *s->logprobs);
     s->seen = mem_calloc(n, sizeof *s->seen);
-    if (!s->slot || !s->draw || !s->told || !s->seen || !make_lane(&s->step, n) ||
+    if (!s->slot || !s->draw || !s->logprobs || !s->seen || !make_lane(&s->step, n) ||
         !make_lane(&s->between, n))
         return err_set(err, INGLE_NOMEM, "no memory for %zu answers", n);
     const int n_flights = s->o.max_running > 1 ? session_runner_flights(s->e->runner) : 0;
@@ -240,18 +240,18 @@ static ingle_status make_slots(struct ingle_scheduler *s, struct err *err)
 }
 
 /* Sync: s->lock */
-static void tell_news(struct ingle_scheduler *s)
+static void post_news(struct ingle_scheduler *s)
 {
     s->news = true;
     pthread_cond_signal(&s->wake);
 }
 
 /* From another thread: the store has read or looked, a mask is made. */
-static void hear(void *arg)
+static void on_news(void *arg)
 {
     struct ingle_scheduler *s = arg;
     pthread_mutex_lock(&s->lock);
-    tell_news(s);
+    post_news(s);
     pthread_mutex_unlock(&s->lock);
 }
 
@@ -260,7 +260,7 @@ static ingle_status start_thread(struct ingle_scheduler *s, struct err *err)
     s->looks = (struct device_between){.fn = engine_look, .arg = s};
     s->long_prompts = true; /* for all that is known */
     session_runner_set_look(s->e->runner, &s->looks);
-    session_runner_set_news(s->e->runner, hear, s);
+    session_runner_set_news(s->e->runner, on_news, s);
     if (!pool_thread(&s->thread, thread_main, s))
         return err_set(err, INGLE_NOMEM, "the system gives no thread for a scheduler");
     pthread_setname_np(s->thread, "ingle-engine");
@@ -305,13 +305,13 @@ ingle_status ingle_scheduler_open(struct ingle_scheduler **out, struct ingle_eng
     if (!st)
         st = sched_queue_create(&s->queue, options.max_waiting, options.max_waiting_tokens, &err);
     if (!st)
-        st = engine_masks_open(&s->masks, (size_t)s->o.max_running, hear, s, &err);
+        st = engine_masks_open(&s->masks, (size_t)s->o.max_running, on_news, s, &err);
     if (!st)
         st = engine_drafts_open(&s->drafts, s, &err);
     if (!st)
         st = engine_trees_open(&s->trees, s, &err);
     if (!st)
-        engine_take_snapshot(s); /* what is told before the first step is true, too */
+        engine_take_snapshot(s); /* what is reported before the first step is true, too */
     if (!st)
         st = start_thread(s, &err);
     if (st)
@@ -360,7 +360,7 @@ ingle_status ingle_scheduler_submit(struct ingle_scheduler *s,
         if (!st) {
             r->number = ++s->last_number;
             *out = r;
-            tell_news(s);
+            post_news(s);
         } else {
             retry = retry_after(s);
             s->status.n_refused++;
@@ -381,7 +381,7 @@ void ingle_request_cancel(struct ingle_scheduler *s, struct ingle_request *r)
     atomic_store(&s->cancels, true);
     if (s->owner == r)
         atomic_store(&s->abort, true);
-    tell_news(s);
+    post_news(s);
     pthread_mutex_unlock(&s->lock);
 }
 
@@ -391,7 +391,7 @@ void ingle_request_hold(struct ingle_scheduler *s, struct ingle_request *r, bool
     if (held)
         return;
     pthread_mutex_lock(&s->lock);
-    tell_news(s);
+    post_news(s);
     pthread_mutex_unlock(&s->lock);
 }
 

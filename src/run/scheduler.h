@@ -9,7 +9,7 @@
  * scheduler_request.c  a request: checked and copied, its memory, its end
  * scheduler_draft.c    tokens that are guessed before a step, and verified in it
  * scheduler_tree.c     branches of them
- * scheduler_status.c   what it tells
+ * scheduler_status.c   what it reports
  *
  * A request has one or more answers.  An answer that has begun has a slot with a session;
  * the first one computes the prompt, the others fork from it.  What no comment says is
@@ -39,13 +39,13 @@ struct ingle_scheduler {
     struct engine_flight flight[SESSION_MOST_FLIGHTS]; /* [n_flights] */
     int n_flights;               /* steps that may be under way at stages together; 0: none */
     bool grounded;               /* the next step is for all */
-    bool beside;                 /* prompts have rows in them, too, ... */
-    int n_beside;                /* ... in so many more until their way is chosen again */
+    bool mixed;                  /* prompts have rows in them, too, ... */
+    int n_mixed;                 /* ... in so many more until their way is chosen again */
     struct sched_flights flights; /* whether others may be */
     uint64_t landed;             /* clock_now(): the last one; ... */
     double landed_rounds;        /* ... engine_drafts_rounds() then */
     struct engine_draw *draw;    /* [max_running] */
-    struct engine_told *told;    /* [ENGINE_TOLD] */
+    struct engine_told *logprobs; /* [ENGINE_REPORTED] */
     struct engine_masks *masks;  /* of slots that are MASKS */
     struct engine_drafts *drafts; /* NULL: nothing drafts */
     struct engine_trees *trees;   /* NULL: only chains are drafted */
@@ -70,7 +70,7 @@ struct ingle_scheduler {
     struct ingle_request *encoded; /* whose it is; NULL: it is given up */
     bool is_encoding, has_encoded; /* has_encoded: a step comes before the next one */
     uint64_t encode_due, yielded_ns; /* when others are next; what they took */
-    double encode_told;
+    double encode_reported;
     atomic_bool encode_stop;     /* Sync: atomic */
     bool no_pages;               /* one had too few pages: the next step is for all */
     uint64_t store_asked;        /* clock_now(): when the store was last asked */
@@ -88,7 +88,7 @@ struct ingle_scheduler {
     int64_t last_number;          /* Sync: lock */
     struct ingle_request *owner;  /* Sync: lock; the running step's */
     uint64_t step_began;          /* Sync: lock; 0: no step runs */
-    double request_seconds;       /* Sync: lock; what requests took lately, in a slot */
+    double request_seconds;       /* Sync: lock; what recent requests took, in a slot */
     struct ingle_scheduler_status status; /* Sync: lock */
     uint64_t store_try_at;        /* Sync: lock; clock_now(); 0: writes do not fail */
     bool settled;                 /* the snapshot is that of a store with nothing to write */

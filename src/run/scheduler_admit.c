@@ -192,7 +192,7 @@ static ingle_status start(struct ingle_scheduler *s, struct engine_answer *a, st
 }
 
 /* It waits for steps from now on. */
-static void tell_begin(struct ingle_scheduler *s, struct engine_answer *a)
+static void report_begin(struct ingle_scheduler *s, struct engine_answer *a)
 {
     struct ingle_request *r = a->r;
     const struct ingle_reuse *known = &r->usage.reuse;
@@ -212,7 +212,7 @@ static void tell_begin(struct ingle_scheduler *s, struct engine_answer *a)
         r->o.begin(r->o.arg, &r->usage.reuse);
 }
 
-/* One that restores goes on, but for one whose store looks. */
+/* One that restores goes on, except for one whose store looks. */
 static void go_on(struct ingle_scheduler *s, struct engine_answer *a, bool store_looks)
 {
     struct err err;
@@ -231,7 +231,7 @@ static void go_on(struct ingle_scheduler *s, struct engine_answer *a, bool store
             engine_explain_reuse(&reuse, a->r->o.n_prompt, &a->r->usage.reuse);
     }
     if (a->state == ENGINE_ANSWER_PROMPT)
-        tell_begin(s, a);
+        report_begin(s, a);
 }
 
 static bool any_looks(const struct ingle_scheduler *s)
@@ -242,7 +242,7 @@ static bool any_looks(const struct ingle_scheduler *s)
     return false;
 }
 
-/* Starts an answer, and tells of it when all that is known of its tokens is there.  Nobody goes
+/* Starts an answer, and reports it when all that is known of its tokens is there.  Nobody goes
  * past those who came before and wait for the store. */
 static void start_or_end(struct ingle_scheduler *s, struct engine_answer *a)
 {
@@ -322,7 +322,7 @@ static void begin(struct ingle_scheduler *s, struct ingle_request *r)
     s->begun = r;
     s->reserved_bytes += r->reserve_bytes;
     for (int k = 0; k < INGLE_WAYS; k++)
-        if (r->in_vain[k])
+        if (r->unsupported[k])
             engine_way_refuse(s->e, (enum kv_way_kind)k);
     struct engine_answer *first = take_slot(s, r, 0);
     for (int i = 1; i < r->o.n; i++)
@@ -330,7 +330,7 @@ static void begin(struct ingle_scheduler *s, struct ingle_request *r)
     start_or_end(s, first);
 }
 
-/* The parked request that goes on first; NULL: none is parked, but for those that are held. */
+/* The parked request that goes on first; NULL: none is parked, except for those that are held. */
 static struct ingle_request *parked_one(const struct ingle_scheduler *s)
 {
     struct ingle_request *first = NULL;

@@ -58,7 +58,7 @@ struct engine_drafts {
     int64_t work;
     int64_t prompt_rows;            /* of the last step */
     uint64_t turn;
-    bool told;                      /* that the network's logits were no numbers */
+    bool reported;                  /* that the network's logits were no numbers */
     double round_seconds;           /* in all */
     double seen;                    /* session_runner_seen_seconds() before this step */
     const struct family_draft_info *network; /* NULL: there is none */
@@ -310,10 +310,10 @@ static void note_bad(struct ingle_scheduler *s, struct slot_draft *t, int64_t n)
         return;
     if (!n)
         sched_draft_note(&d->sched, &t->sched, BY_NETWORK, 1, 0, NULL);
-    if (!d->told)
+    if (!d->reported)
         report(&s->e->sink, INGLE_REPORT_WARN, "draft", s->e->draft ? s->e->draft->path : "network",
                "its logits are no numbers: such drafts are dropped");
-    d->told = true;
+    d->reported = true;
 }
 
 static void run_round(struct ingle_scheduler *s, int64_t n)
@@ -392,8 +392,8 @@ static void append(struct ingle_scheduler *s, struct engine_answer *a,
 /* ---- branches ---- */
 
 /* Kinds of them. */
-/* the network's second token; the text's other way; the text's way beside the network's */
-enum { SECOND, OTHER, BESIDE };
+/* the network's second token; the text's other way; the text's way next to the network's */
+enum { SECOND, OTHER, PARALLEL };
 
 /* Where the text would go another way than the network's chain; -1: nowhere within both. */
 static int64_t parts_at(const struct slot_draft *t, int64_t width)
@@ -411,7 +411,7 @@ static void offer_branches(const struct ingle_scheduler *s, int64_t i,
     const int64_t parts = item->proposer == BY_NETWORK ? parts_at(t, item->width) : -1;
     if (parts >= 0)
         engine_tree_offer(s->trees, i,
-                          &(struct engine_guess){BESIDE, parts, t->n_text - parts,
+                          &(struct engine_guess){PARALLEL, parts, t->n_text - parts,
                                                  t->token[BY_TEXT] + parts,
                                                  t->confidence[BY_TEXT] + parts});
     for (int64_t j = 0; j < item->width && item->proposer == BY_NETWORK; j++)
@@ -448,7 +448,7 @@ void engine_drafts_missed(struct ingle_scheduler *s, const struct engine_answer 
     if (network && t->second[place] >= 0)
         sched_draft_note_second(d, SECOND, -1, t->second[place] == drawn);
     if (network && parts_at(t, a->n_chain) == place)
-        sched_draft_note_second(d, BESIDE, t->confidence[BY_TEXT][place],
+        sched_draft_note_second(d, PARALLEL, t->confidence[BY_TEXT][place],
                                 t->token[BY_TEXT][place] == drawn);
     if (t->proposer == BY_TEXT && t->other.n && t->other.at == place)
         sched_draft_note_second(d, OTHER, t->other.confidence[0], t->other.token[0] == drawn);
@@ -576,7 +576,7 @@ void engine_drafts_step(struct ingle_scheduler *s, const struct engine_lane *l, 
         return;
     const double saved = d->sched.saved_seconds;
     for (int64_t i = 0; i < l->n; i++) {
-        rows += l->work[i].n_done + l->work[i].n_beside;
+        rows += l->work[i].n_done + l->work[i].n_branch_rows;
         if (l->item[i]->state == ENGINE_ANSWER_RUNS) {
             answers++;
             context += session_length(l->item[i]->session.s);
@@ -600,14 +600,14 @@ void engine_drafts_step(struct ingle_scheduler *s, const struct engine_lane *l, 
     pthread_mutex_unlock(&s->lock);
 }
 
-/* n in the chain, `beside` in its branches. */
-static void count(struct ingle_scheduler_status *c, int by, int64_t n, int64_t beside,
+/* n in the chain, `branched` in its branches. */
+static void count(struct ingle_scheduler_status *c, int by, int64_t n, int64_t branched,
                   int64_t n_right)
 {
-    c->drafted_by[by] += n + beside;
+    c->drafted_by[by] += n + branched;
     c->accepted_by[by] += n_right;
     c->n_drafts++;
-    c->drafted_tokens += n + beside;
+    c->drafted_tokens += n + branched;
     c->accepted_tokens += n_right;
     for (int64_t i = 0; i < num_max(n, n_right); i++) {
         const int64_t at = num_min(i, INGLE_DRAFT_PLACES - 1);
@@ -633,17 +633,17 @@ void engine_drafts_told(struct ingle_scheduler *s, const struct engine_answer *a
     if (t->proposer == BY_TEXT)
         session_ngram_learn(t->text, tried, right);
     u->n_drafts++;
-    u->n_drafted += a->n_chain + a->n_beside;
+    u->n_drafted += a->n_chain + a->n_branch_tokens;
     u->n_accepted += n_right;
     u->draft_saved_seconds += d->sched.saved_seconds - saved;
     pthread_mutex_lock(&s->lock);
-    count(&s->status, t->proposer, a->n_chain, a->n_beside, n_right);
+    count(&s->status, t->proposer, a->n_chain, a->n_branch_tokens, n_right);
     s->status.draft_saved_seconds = d->sched.saved_seconds;
     pthread_mutex_unlock(&s->lock);
 }
 
 /* Why most of its steps had no drafts. */
-static void tell_why(const struct ingle_scheduler *s, const struct engine_answer *a)
+static void report_why(const struct ingle_scheduler *s, const struct engine_answer *a)
 {
     struct ingle_usage *u = &a->r->usage;
     const char *why = "";
@@ -674,7 +674,7 @@ void engine_drafts_end(struct ingle_scheduler *s, const struct engine_answer *a)
     struct err err;
     const struct session *t = a->session.s;
     const int64_t from = a->r->o.n_prompt, n = session_length(t) + session_pending(t) - a->n_drafts;
-    tell_why(s, a);
+    report_why(s, a);
     if (!d)
         return;
     if (d->memory && a->n_generated && n > from)

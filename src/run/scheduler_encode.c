@@ -16,7 +16,7 @@ static const uint64_t LOOK_NS = 2000000;   /* how often it is asked who else is 
 /* of the encoder's operations; beside answers a part of what their step took, between these */
 static const uint64_t PIECE_NS = 4000000, LEAST_NS = 500000;
 static const double SHARE = 0.6, PIECE = 0.2; /* of the encoder, by what a step took */
-static const double TELL = 0.02;           /* between two reports of progress */
+static const double REPORT_STEP = 0.02;    /* between two reports of progress */
 
 bool engine_lacks_media(const struct ingle_scheduler *s, const struct engine_answer *a)
 {
@@ -54,13 +54,13 @@ static int64_t n_needed(const struct ingle_request *r)
     return n;
 }
 
-/* done: of the one that is encoded; 0: none is begun, it is told in any case. */
-static void tell(struct ingle_scheduler *s, double done)
+/* done: of the one that is encoded; 0: none is begun, it is reported in any case. */
+static void report_encoding(struct ingle_scheduler *s, double done)
 {
     struct ingle_request *r = s->encoded;
-    if (!r || !r->o.encoding || (done > 0 && done < s->encode_told + TELL))
+    if (!r || !r->o.encoding || (done > 0 && done < s->encode_reported + REPORT_STEP))
         return;
-    s->encode_told = done;
+    s->encode_reported = done;
     const int64_t n = n_needed(r);
     r->o.encoding(r->o.arg, r->usage.n_encoded, n > r->usage.n_encoded ? n : r->usage.n_encoded,
                   done);
@@ -106,7 +106,7 @@ static bool goes_on(struct ingle_scheduler *s)
 static int step_of_tower(void *arg, double done)
 {
     struct ingle_scheduler *s = arg;
-    tell(s, done);
+    report_encoding(s, done);
     others(s);
     return !goes_on(s);
 }
@@ -143,14 +143,14 @@ bool engine_encode_next(struct ingle_scheduler *s)
     double seconds;
     s->is_encoding = true;
     s->encoded = r;
-    s->encode_told = -1;
+    s->encode_reported = -1;
     s->yielded_ns = 0;
     s->encode_due = clock_now();
     atomic_store(&s->encode_stop, false);
     s->encodes = (struct device_between){.fn = piece_of_tower, .arg = s, .piece_ns = PIECE_NS};
     const struct tower_run run = {
         .step = step_of_tower, .arg = s, .cancel = &s->encode_stop, .between = &s->encodes};
-    tell(s, 0);
+    report_encoding(s, 0);
     const ingle_status st = engine_media_encode(
         s->e, session_lacks(a->session.s, s->max_rows), &run, &seconds, &err);
     s->is_encoding = false;
@@ -164,7 +164,7 @@ bool engine_encode_next(struct ingle_scheduler *s)
     if (!st) {
         r->usage.n_encoded++;
         s->encoded = r;
-        tell(s, 0); /* it is among those that are done */
+        report_encoding(s, 0); /* it is among those that are done */
         s->encoded = NULL;
     } else if (st != INGLE_CANCEL) {
         engine_request_end(s, r, INGLE_FINISH_ERROR, &err);

@@ -108,7 +108,7 @@ static ingle_status open_samplers(const struct ingle_scheduler *s, struct ingle_
         if (st)
             return err_set(err, st, "%s", e.text);
     }
-    const size_t n_rows = (size_t)r->o.n + (r->o.prompt_logprobs ? ENGINE_TOLD : 0);
+    const size_t n_rows = (size_t)r->o.n + (r->o.prompt_logprobs ? ENGINE_REPORTED : 0);
     if (r->o.n_top)
         r->top = mem_calloc(n_rows * (size_t)r->o.n_top, sizeof *r->top);
     if (r->o.n_top && !r->top)
@@ -151,13 +151,13 @@ static ingle_status copy_media(struct ingle_request *r, struct err *err)
 ingle_status engine_request_create(struct ingle_request **out, const struct ingle_scheduler *s,
                                    const struct ingle_request_options *o, struct err *err)
 {
-    bool network, text, in_vain[INGLE_WAYS] = {false};
+    bool network, text, unsupported[INGLE_WAYS] = {false};
     struct kv_way way = {0};
     ingle_status st = check_numbers(s, o, err);
     if (!st)
         st = engine_media_check(s->e->model, o->prompt, o->n_prompt, o->span, o->n_spans, err);
     for (int k = 0; k < INGLE_WAYS && !st; k++)
-        st = engine_way_choose(s->e, (enum kv_way_kind)k, o->way[k], &way, &in_vain[k], err);
+        st = engine_way_choose(s->e, (enum kv_way_kind)k, o->way[k], &way, &unsupported[k], err);
     if (st)
         return st;
     st = engine_draft_method(s->e, o->draft_method, &network, &text, err);
@@ -179,7 +179,7 @@ ingle_status engine_request_create(struct ingle_request **out, const struct ingl
     r->by_text = text && o->draft_max >= 0;
     r->o.n = o->n ? o->n : 1;
     memset(r->o.way, 0, sizeof r->o.way);
-    memcpy(r->in_vain, in_vain, sizeof in_vain);
+    memcpy(r->unsupported, unsupported, sizeof unsupported);
     r->way = way;
     r->o.position = NULL;
     r->salt = engine_salt_of(o->user);
@@ -322,8 +322,8 @@ static void finish_request(struct ingle_scheduler *s, struct ingle_request *r,
     engine_request_free(r);
 }
 
-static void tell_end(const struct ingle_request *r, int index, enum ingle_finish why,
-                     const struct err *err)
+static void report_end(const struct ingle_request *r, int index, enum ingle_finish why,
+                       const struct err *err)
 {
     struct ingle_error e;
     if (!r->o.end)
@@ -371,7 +371,7 @@ void engine_answer_end(struct ingle_scheduler *s, struct engine_answer *a, enum 
     } else {
         engine_slot_free(s, a, why != INGLE_FINISH_ERROR || err->status != INGLE_NUMERIC);
     }
-    tell_end(r, index, why, err);
+    report_end(r, index, why, err);
     if (--r->n_open == 0)
         finish_request(s, r, why);
 }
@@ -381,7 +381,7 @@ void engine_request_end(struct ingle_scheduler *s, struct ingle_request *r, enum
 {
     if (!r->begun) {
         for (int i = 0; i < r->o.n; i++)
-            tell_end(r, i, why, err);
+            report_end(r, i, why, err);
         finish_request(s, r, why);
         return;
     }

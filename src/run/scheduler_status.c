@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* scheduler_status - what other threads are told of it. */
+/* scheduler_status - what other threads see of it. */
 #include "device/card.h"
 #include "run/parts.h"
 #include "run/scheduler.h"

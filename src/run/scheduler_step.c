@@ -66,7 +66,7 @@ static void fill_row(const struct ingle_scheduler *s, const struct engine_answer
         .pending = session_pending(a->session.s),
         .answers = a->state == ENGINE_ANSWER_RUNS,
         .drafts = a->n_drafts,
-        .beside = a->n_beside,
+        .branch_rows = a->n_branch_tokens,
         .all_logits = wants_prompt_logprobs(a),
         .stop = a->state == ENGINE_ANSWER_PROMPT ? pause_of(s, a) : 0,
         .priority = a->r->o.priority,
@@ -93,8 +93,8 @@ static void add_work(struct engine_lane *l, int64_t i)
         .max_tokens = row->n,
         .want = row->all_logits || row->drafts ? FAMILY_LOGITS_ALL : FAMILY_LOGITS_LAST,
         .guessed = row->drafts > 0,
-        .branch = a->beside,
-        .n_branches = row->beside ? a->n_branches : 0,
+        .branch = a->computed,
+        .n_branches = row->branch_rows ? a->n_branches : 0,
     };
     l->n_answers += row->answers;
     if (row->answers)
@@ -109,10 +109,10 @@ static void add_work(struct engine_lane *l, int64_t i)
 /* Whose step it is, who may end it: one request's alone, or most of it is its prompt. */
 static void find_owner(struct engine_lane *l)
 {
-    bool alone = l->n > 0;
+    bool single = l->n > 0;
     for (int64_t i = 1; i < l->n; i++)
-        alone = alone && l->item[i]->r == l->item[0]->r;
-    if (alone)
+        single = single && l->item[i]->r == l->item[0]->r;
+    if (single)
         l->owner = l->item[0]->r;
     else if (2 * l->most <= l->prompt_rows + l->n_answers)
         l->owner = NULL;
@@ -264,32 +264,32 @@ static void fill_top(const float *logits, int64_t n_vocab, int32_t token, int n_
 /* Rows of logits of a prompt: how probable its tokens are. */
 struct looked {
     const struct ingle_request *r;
-    const float *logits;      /* [rows][n_vocab] */
-    int64_t n_vocab, at;      /* the place of the token that the first row tells of */
-    struct engine_told *told; /* [rows] */
+    const float *logits;       /* [rows][n_vocab] */
+    int64_t n_vocab, at;       /* the place of the token that the first row is for */
+    struct engine_told *found; /* [rows] */
 };
 
 static void look_up(void *arg, int64_t i, int worker)
 {
     const struct looked *l = arg;
     (void)worker;
-    struct engine_told *t = &l->told[i];
+    struct engine_told *t = &l->found[i];
     t->top = !l->r->top ? NULL : l->r->top + (size_t)(l->r->o.n + i) * (size_t)l->r->o.n_top;
     fill_top(l->logits + i * l->n_vocab, l->n_vocab, l->r->o.prompt[l->at + i], l->r->o.n_top,
              &t->logprob, t->top);
 }
 
-/* Tells of the prompt's token at n_logprobs.  False: the request has ended. */
-static bool tell_token(struct ingle_scheduler *s, struct ingle_request *r,
-                       const struct engine_told *told)
+/* Reports the prompt's token at n_logprobs.  False: the request has ended. */
+static bool report_token(struct ingle_scheduler *s, struct ingle_request *r,
+                         const struct engine_told *found)
 {
     const int64_t at = r->n_logprobs++;
     const struct ingle_drawn d = {
         .id = r->o.prompt[at],
         .position = at,
-        .logprob = told ? told->logprob : 0,
-        .top = told ? told->top : NULL,
-        .n_top = told ? r->o.n_top : 0,
+        .logprob = found ? found->logprob : 0,
+        .top = found ? found->top : NULL,
+        .n_top = found ? r->o.n_top : 0,
     };
     if (!r->o.token(r->o.arg, -1, &d))
         return true;
@@ -297,29 +297,29 @@ static bool tell_token(struct ingle_scheduler *s, struct ingle_request *r,
     return false;
 }
 
-/* Tells of the prompt's tokens up to the one behind the last row of logits; row i says how
+/* Reports the prompt's tokens up to the one after the last row of logits; row i says how
  * probable token from + i + 1 was.  False: the request has ended. */
-static bool tell_prompt(struct ingle_scheduler *s, struct engine_answer *a,
-                        const struct session_work *w)
+static bool report_prompt(struct ingle_scheduler *s, struct engine_answer *a,
+                          const struct session_work *w)
 {
     struct ingle_request *r = a->r;
-    /* rows of a medium have no logits but for the last one */
+    /* rows of a medium have no logits except for the last one */
     const int64_t from = session_length(a->session.s) - w->n_logits;
     const int64_t end = r->o.token ? num_min(session_length(a->session.s) + 1, r->o.n_prompt) : 0;
-    if (!r->n_logprobs && end > 0 && !tell_token(s, r, NULL))
+    if (!r->n_logprobs && end > 0 && !report_token(s, r, NULL))
         return false;
     while (r->n_logprobs < end) {
         if (r->n_logprobs - 1 < from) {
-            if (!tell_token(s, r, NULL))
+            if (!report_token(s, r, NULL))
                 return false;
             continue;
         }
-        const int64_t n = num_min(end - r->n_logprobs, ENGINE_TOLD);
+        const int64_t n = num_min(end - r->n_logprobs, ENGINE_REPORTED);
         struct looked l = {r, w->logits + (r->n_logprobs - 1 - from) * s->n_vocab, s->n_vocab,
-                           r->n_logprobs, s->told};
+                           r->n_logprobs, s->logprobs};
         pool_run(device_pool(s->e->device), n, look_up, &l);
         for (int64_t i = 0; i < n; i++)
-            if (!tell_token(s, r, &s->told[i]))
+            if (!report_token(s, r, &s->logprobs[i]))
                 return false;
     }
     return true;
@@ -339,13 +339,13 @@ static void remember_fork(struct ingle_scheduler *s, struct engine_answer *a)
         report(&s->e->sink, INGLE_REPORT_WARN, "cache", "prefix tree", "%s", err.msg);
 }
 
-static void tell_progress(struct engine_answer *a)
+static void notify_progress(struct engine_answer *a)
 {
     struct ingle_request *r = a->r;
     const int64_t n = num_min(session_length(a->session.s), r->o.n_prompt);
-    if (a->index || n <= r->n_told)
+    if (a->index || n <= r->n_reported)
         return;
-    r->n_told = n;
+    r->n_reported = n;
     if (r->o.progress)
         r->o.progress(r->o.arg, n, r->o.n_prompt);
 }
@@ -367,8 +367,8 @@ static void take_result(struct ingle_scheduler *s, int64_t *n_draws, struct engi
         add_draw(s, n_draws, a, w->logits, w->n_logits);
     } else {
         remember_fork(s, a);
-        tell_progress(a);
-        if (wants_prompt_logprobs(a) && !tell_prompt(s, a, w))
+        notify_progress(a);
+        if (wants_prompt_logprobs(a) && !report_prompt(s, a, w))
             return;
         if (!session_pending(a->session.s))
             prompt_done(s, n_draws, a, w->logits + (w->n_logits - 1) * s->n_vocab);
@@ -435,7 +435,7 @@ static bool goes_on(struct ingle_scheduler *s, struct engine_draw *d, bool right
     return false;
 }
 
-/* Tells of a drawn token and decides whether the answer goes on.  True: with another draw now. */
+/* Reports a drawn token and decides whether the answer goes on.  True: with another draw now. */
 static bool deliver(struct ingle_scheduler *s, struct engine_draw *d)
 {
     struct engine_answer *a = d->a;
@@ -486,7 +486,7 @@ static void draw_all(struct ingle_scheduler *s, int64_t n_draws)
         pool_run(device_pool(s->e->device), n_draws, draw_one, s);
         for (int64_t i = 0; i < n_draws; i++)
             n_drawn += s->draw[i].status != INGLE_CANCEL;
-        if (n_drawn) { /* counted before anybody is told, and may ask */
+        if (n_drawn) { /* counted before anybody sees it, and may ask */
             pthread_mutex_lock(&s->lock);
             s->status.generated_tokens += n_drawn;
             pthread_mutex_unlock(&s->lock);
@@ -546,13 +546,13 @@ static void count_step(struct ingle_scheduler *s, const struct engine_lane *l,
         if (!l->item[i]->r) /* it has left */
             continue;
         *(l->item[i]->state == ENGINE_ANSWER_RUNS ? &n_answers : &prompt_rows) +=
-            w->n_done + w->n_beside;
+            w->n_done + w->n_branch_rows;
         sched_queue_serve(&l->item[i]->r->ticket, w->n_done);
     }
-    const double alone = !n_answers ? 0
-                         : f        ? sched_cost_of(&s->pace.flown, load_of(l, true, false))
-                                    : sched_pace_answers(&s->pace, load_of(l, true, false));
-    const double prompts = !prompt_rows ? 0 : seconds > alone ? seconds - alone : 0;
+    const double decode = !n_answers ? 0
+                          : f        ? sched_cost_of(&s->pace.flown, load_of(l, true, false))
+                                     : sched_pace_answers(&s->pace, load_of(l, true, false));
+    const double prompts = !prompt_rows ? 0 : seconds > decode ? seconds - decode : 0;
     t->n_steps++;
     t->n_step_rows += n_answers + prompt_rows;
     t->prompt_tokens += prompt_rows;
@@ -864,7 +864,7 @@ static bool rides(const struct ingle_scheduler *s, const struct engine_answer *a
 
 /* Groups of answers that have a step each, or could have one, one with a prompt alone beside them;
  * beside: prompts have rows in them.  Below 2: steps are for all. */
-static int64_t count_groups(const struct ingle_scheduler *s, bool beside, int64_t *n_answers)
+static int64_t count_groups(const struct ingle_scheduler *s, bool mixed, int64_t *n_answers)
 {
     int64_t n_prompts = 0;
     *n_answers = 0;
@@ -872,7 +872,7 @@ static int64_t count_groups(const struct ingle_scheduler *s, bool beside, int64_
         const struct engine_answer *a = &s->slot[i];
         if (!takes_part(a) || engine_is_held(a->r))
             continue;
-        if (a->state == ENGINE_ANSWER_PROMPT && (!beside || !rides(s, a)))
+        if (a->state == ENGINE_ANSWER_PROMPT && (!mixed || !rides(s, a)))
             return 0;
         *(a->state == ENGINE_ANSWER_PROMPT ? &n_prompts : n_answers) += 1;
     }
@@ -890,7 +890,7 @@ static bool may_fly(struct ingle_scheduler *s)
     pthread_mutex_lock(&s->lock);
     const bool may = !s->closing && !s->calls;
     pthread_mutex_unlock(&s->lock);
-    return may && !s->grounded && flies_well(s) && (!s->beside || s->n_beside > 0);
+    return may && !s->grounded && flies_well(s) && (!s->mixed || s->n_mixed > 0);
 }
 
 /* Prompts, and the most urgent answers. */
@@ -954,7 +954,7 @@ static bool send_flight(struct ingle_scheduler *s, int i, int64_t most)
     f->rounds = engine_drafts_rounds(s);
     engine_drafts_away(s, &f->drafts);
     if (!session_fly(s->e->runner, i, l->work, l->n, &err) && session_flies(s->e->runner, i)) {
-        s->n_beside--;
+        s->n_mixed--;
         count_ways(s, l);
         leave_chunks(s, f);
         return true;
@@ -1006,7 +1006,7 @@ static bool move_flights(struct ingle_scheduler *s, bool *moved)
             *moved = true;
         }
         int64_t n;
-        const int64_t groups = may_fly(s) ? count_groups(s, s->beside, &n) : 0;
+        const int64_t groups = may_fly(s) ? count_groups(s, s->mixed, &n) : 0;
         if (!session_flies(s->e->runner, i) && groups > 1 && i < groups)
             *moved = send_flight(s, i, num_div_up(n, groups)) || *moved;
         flies = flies || session_flies(s->e->runner, i);
@@ -1014,15 +1014,15 @@ static bool move_flights(struct ingle_scheduler *s, bool *moved)
     return flies;
 }
 
-/* beside: prompts have rows in them.  False: no step was under way with another one. */
-static bool fly(struct ingle_scheduler *s, bool beside)
+/* mixed: prompts have rows in them.  False: no step was under way with another one. */
+static bool fly(struct ingle_scheduler *s, bool mixed)
 {
-    enum { BESIDE = 64 };
+    enum { MIXED = 64 };
     bool any = false, moved;
     int64_t n;
-    s->beside = beside;
-    s->n_beside = BESIDE;
-    if (count_groups(s, beside, &n) < 2 || !may_fly(s))
+    s->mixed = mixed;
+    s->n_mixed = MIXED;
+    if (count_groups(s, mixed, &n) < 2 || !may_fly(s))
         return false;
     s->step.n = s->between.n = 0; /* whom nobody is to end because of them */
     pthread_mutex_lock(&s->lock);

@@ -129,9 +129,9 @@ static void give(struct engine_trees *t, struct engine_answer *a,
     own->at = b->at;
     memcpy(own->confidence, b->confidence, sizeof own->confidence);
     session_branch_set(own->b, first + b->at, token, n);
-    a->beside[a->n_branches] = own->b;
+    a->computed[a->n_branches] = own->b;
     a->branch[a->n_branches++] = own;
-    a->n_beside += n;
+    a->n_branch_tokens += n;
 }
 
 void engine_tree_grow(struct ingle_scheduler *s, struct sched_draft *sched,
@@ -199,5 +199,5 @@ void engine_branches_drop(struct engine_answer *a)
 {
     drop_but(a, NULL);
     a->taken = NULL;
-    a->n_beside = 0;
+    a->n_branch_tokens = 0;
 }

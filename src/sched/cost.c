@@ -2,8 +2,8 @@
 /*
  * cost - what a step takes: a + b * rows + c * context + d * logits, followed while steps are seen.
  *
- * Least squares of relative errors, old steps fading, no term below 0.  Where what was seen
- * lately does not tell terms apart they stay as they were.  What is far off counts as if it
+ * Least squares of relative errors, old steps fading, no term below 0.  Where recent
+ * steps do not separate terms they stay as they were.  What is far off counts as if it
  * were a little off, so that a pause of the machine changes nothing; when it stays off, the
  * machine has changed: then everything is as much slower or faster until more is known.
  */

@@ -38,7 +38,7 @@ static const double MOST_WAIT = 1.02;
 /* Of each answer: how far it is ahead of plain decoding, in tokens, counts up to a bound; and it is
  * to be behind by so much at most. */
 /* ... and by as much more if what it is to get is all wrong */
-static const double MOST_AHEAD = 1.8, MOST_BEHIND = 1.7, MOST_WRONG = 0.8, REFILL_ONE = 0.009;
+static const double MOST_AHEAD = 1.8, MOST_DEBT = 1.7, MOST_WRONG = 0.8, REFILL_ONE = 0.009;
 /* The account: over 256 steps 256 * REFILL + ACCOUNT + OVERDRAFT plain steps are lost at most,
  * which is below 3 % of them. */
 /* of what refills it: for what a network reads while it does not draft */
@@ -161,8 +161,8 @@ struct filling {
     int network;  /* the network that may run; -1: none more */
     double spent; /* units of rounds that have run */
     /* results: tokens in a unit, a plain step being 1 */
-    double gain;  /* of the best step */
-    double alone; /* the same if nobody had to wait for others */
+    double gain;     /* of the best step */
+    double own_gain; /* the same if nobody had to wait for others */
 };
 
 /* Plain steps that a step takes more than its tokens are worth, at worst: its rows may be dear, and
@@ -192,7 +192,7 @@ static double most_wait(const struct filling *f, bool tokens)
     double most = f->room->n_plain > 0 ? MOST_WAIT : 1e30;
     for (int64_t i = 0; i < f->n && f->n_answers > 1; i++) { /* of one alone the account says it */
         const struct sched_draft_item *it = &f->item[i];
-        const double spare = it->s->ahead + MOST_BEHIND;
+        const double spare = it->s->ahead + MOST_DEBT;
         if (spare < -MOST_WRONG)
             return 1;
         most = fmin(most, fmin(tokens ? it->tokens : 1, 1 + MOST_WRONG) + fmax(spare, 0));
@@ -224,7 +224,7 @@ static void fill(struct filling *f)
         it->last = 0;
         aim(f, it, 1);
     }
-    f->gain = f->alone = plain / (plain + f->spent);
+    f->gain = f->own_gain = plain / (plain + f->spent);
     struct sched_draft_item *it;
     for (int64_t rows = 1; rows <= f->room->most_rows && (it = likeliest(f)); rows++) {
         const double reach = it->reach;
@@ -240,7 +240,7 @@ static void fill(struct filling *f)
         const double time = sched_times_of(f->t, others + rows) + f->spent +
                             sched_times_round(f->d, f->network, drafting, deep, of_network);
         const double gain = sum / (double)f->n_answers * plain / time;
-        f->alone = fmax(f->alone, gain);
+        f->own_gain = fmax(f->own_gain, gain);
         if (gain <= f->gain || time > plain * most_wait(f, true))
             continue;
         if (at_worst(f, rows, time - sched_times_of(f->t, others + rows), sum) >
@@ -275,13 +275,13 @@ static void choose(struct filling *f, int network)
 static void fill_best(struct filling *f)
 {
     int best = -1;
-    double gain = 0, alone = 0;
+    double gain = 0, own_gain = 0;
     for (int k = -1; k < SCHED_DRAFT_PROPOSERS; k++) {
         if (k >= 0 && !f->d->network[k])
             continue;
         choose(f, k);
         fill(f);
-        alone = fmax(alone, f->alone);
+        own_gain = fmax(own_gain, f->own_gain);
         if (f->gain > gain) {
             gain = f->gain;
             best = k;
@@ -289,7 +289,7 @@ static void fill_best(struct filling *f)
     }
     choose(f, best);
     fill(f);
-    f->alone = alone;
+    f->own_gain = own_gain;
 }
 
 static void clear(struct filling *f)
@@ -365,7 +365,7 @@ static void plan_trials(struct filling *f, int64_t rows)
     }
 }
 
-/* Everybody w tokens, as far as they go.  Returns the rows, and tells the tokens that will likely
+/* Everybody w tokens, as far as they go.  Returns the rows, and gives the tokens that will likely
  * come out. */
 static int64_t spread(const struct filling *f, int64_t w, bool take, double *tokens)
 {
@@ -542,9 +542,9 @@ void sched_draft_plan(struct sched_draft *d, struct sched_draft_item *item, int6
         why = SCHED_DRAFT_FULL;
     } else {
         const double least = least_gain(&f) * exp(d->lag);
-        why = f.gain >= least                           ? SCHED_DRAFT_ON
-              : f.gain < LEAST_GAIN && f.alone >= least ? SCHED_DRAFT_OTHERS
-                                                        : SCHED_DRAFT_WRONG;
+        why = f.gain >= least                              ? SCHED_DRAFT_ON
+              : f.gain < LEAST_GAIN && f.own_gain >= least ? SCHED_DRAFT_OTHERS
+                                                           : SCHED_DRAFT_WRONG;
     }
     if (why != SCHED_DRAFT_ON)
         clear(&f);
@@ -566,7 +566,7 @@ void sched_draft_plan(struct sched_draft *d, struct sched_draft_item *item, int6
 }
 
 /* Networks that do not know the drafted tokens before are less sure than their targets; how much,
- * the answers tell. */
+ * the answers show. */
 float sched_draft_sharpness(struct sched_draft *d, struct sched_draft_session *s, int proposer)
 {
     static const float BY[SCHED_DRAFT_SHARP] = {1.5f, 1, 2.5f, 4}; /* of equals the first */

@@ -23,10 +23,10 @@ static const double LITTLE_NOISE = 0.08;
 static const double OF_ONE = 0.25;   /* what a single measure weighs for that line */
 /* of a first measure, beside what was expected: of its logarithm */
 static const double MOST_NEWS = 0.6;
-/* two measures that differ by so much of the noise tell the same */
+/* two measures that differ by so much of the noise say the same */
 static const double ALIKE = 2;
 static const double MOST_ODD = 3;    /* a difference counts so many usual ones at most */
-/* before steps tell it, which counts as so many; of so many steps */
+/* before steps show it, which counts as so many; of so many steps */
 static const double FIRST_NOISE = 0.1, NOISE_PRIOR = 1, NOISE_OF = 20;
 static const double LAG_NOISE = 0.5, MOST_LAG = 1; /* of the noise, what may be chance */
 static const double PRIOR_ROUND = 0.1, PRIOR_DEEP = 0.03;
@@ -186,8 +186,8 @@ static double median(double *x, int n)
     return (x[(n - 1) / 2] + x[n / 2]) / 2;
 }
 
-/* The logarithm of the unit as the last steps of other classes than `class` tell it; -1: all of
- * them.  First steps of a class tell it where there are no others: they may be long for themselves.
+/* The logarithm of the unit as the last steps of other classes than `class` show it; -1: all of
+ * them.  First steps of a class show it where there are no others: they may be long for themselves.
  * Returns how many those are; *firsts: that they are such ones. */
 static int unit_of(const struct sched_draft *d, const struct sched_draft_times *t, int class,
                    double *log_unit, bool *firsts)
@@ -226,7 +226,7 @@ static void note_noise(struct sched_draft_times *t, double error)
                 (t->n_noise + NOISE_PRIOR);
 }
 
-/* What the first measures of a class tell, of which each may be a long one: something else ran, or
+/* What the first measures of a class show, of which each may be a long one: something else ran, or
  * memory was not warm.  Of two that differ the shorter one counts, of three the middle one. */
 static double first_of(const struct sched_draft_times *t, int class)
 {
@@ -237,8 +237,8 @@ static double first_of(const struct sched_draft_times *t, int class)
     return n == 2 ? fmin((x[0] + x[1]) / 2, fmin(x[0], x[1]) + ALIKE / 2 * t->noise) : median(x, n);
 }
 
-/* What a row adds, in plain steps, as all classes tell it: of two that differ the smaller counts,
- * of more the middle one.  One alone does not tell it. */
+/* What a row adds, in plain steps, as all classes show it: of two that differ the smaller counts,
+ * of more the middle one.  A single one does not show it. */
 static double row_of(const struct sched_draft_times *t, int plain)
 {
     double x[SCHED_DRAFT_ROWS];
@@ -279,7 +279,7 @@ static void expect_singles(struct sched_draft_times *t, int plain)
     }
 }
 
-/* Of the first two steps without drafts the shorter one tells the unit of what was measured beside
+/* Of the first two steps without drafts the shorter one gives the unit of what was measured with
  * them. */
 static void shorten_unit(struct sched_draft_times *t, int plain, double difference)
 {
@@ -294,7 +294,7 @@ static void shorten_unit(struct sched_draft_times *t, int plain, double differen
     draw_line(t);
 }
 
-/* A step among others of its class: they tell how much times differ, and that this class is known
+/* A step among others of its class: they show how much times differ, and that this class is known
  * by more than one. */
 static void repeat(struct sched_draft_times *t, int class, double difference, bool plain)
 {
@@ -331,7 +331,7 @@ static void compare(struct sched_draft_times *t, int64_t rows, double difference
 }
 
 /* Steps with drafts are mostly compared with each other, and may all be off together: a step
- * without drafts tells that of those around it.  They move as one, so that they stay apart from
+ * without drafts shows that of those around it.  They move as one, so that they stay apart from
  * each other as they are. */
 static void correct(struct sched_draft *d, struct sched_draft_times *t, int class,
                     double difference)
@@ -387,7 +387,7 @@ double sched_times_note_round(struct sched_draft *d, int k, int64_t n_answers, i
 
 /* ---- what took place ---- */
 
-/* The logarithm of the unit as the last steps with or without drafts tell it.  Returns how many
+/* The logarithm of the unit as the last steps with or without drafts show it.  Returns how many
  * those are. */
 static int unit_by(const struct sched_draft *d, const struct sched_draft_times *t, bool drafts,
                    double *log_unit)
@@ -405,7 +405,7 @@ static int unit_by(const struct sched_draft *d, const struct sched_draft_times *
 }
 
 /* Times of steps with drafts may be off together, and go on being so, as they are mostly compared
- * with each other.  Many of them against many without tell that.  First steps of a class may be
+ * with each other.  Many of them against many without show that.  First steps of a class may be
  * long for themselves. */
 static void keep(struct sched_draft *d, const struct sched_draft_times *t, int class,
                  double log_seconds, bool plain, bool first)
@@ -452,10 +452,10 @@ static void note_time(struct sched_draft *d, int64_t rows, int context, double l
     bool firsts, all;
     const int n_others = unit_of(d, t, class, &unit, &firsts);
     /* or it is as likely those that were long as this one that is short */
-    const bool tells = n_others && (first || !firsts);
-    if (tells && plain)
+    const bool usable = n_others && (first || !firsts);
+    if (usable && plain)
         correct(d, t, class, log_seconds - unit);
-    if (tells || first)
+    if (usable || first)
         compare(t, rows, log_seconds - (n_others ? unit : t->log_unit), n_others);
     else
         repeat(t, class, log_seconds - t->log_unit, plain);

@@ -3,7 +3,7 @@
  * drafts needs it.
  *
  * Times are in units of a step of one row, by classes of rows and context.  Two steps in a row with
- * different rows tell how their times compare, whatever the machine does meanwhile; nothing is
+ * different rows show how their times compare, whatever the machine does meanwhile; nothing is
  * learned from steps far apart.
  */
 #ifndef INGLE_SCHED_DRAFT_TIMES_H
@@ -26,7 +26,7 @@ void sched_draft_credit(struct sched_draft *d, double steps);
 enum {
     /* comparisons below which one that a busy machine spoiled may be most of what is known */
     SCHED_TIMES_LITTLE = 2,
-    SCHED_TIMES_FAIRLY = 5, /* comparisons that tell it fairly well */
+    SCHED_TIMES_FAIRLY = 5, /* comparisons that show it fairly well */
 };
 
 /* What a row adds to a step of one row, before it is known. */

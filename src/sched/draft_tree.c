@@ -152,9 +152,9 @@ void sched_draft_grow(struct sched_draft *d, struct sched_draft_item *item, int6
         struct sched_draft_item *it = &item[b->item];
         const bool cut = nodes_of(&g, b->item) >= it->nodes;
         const double lost = cut ? end_of_chain(&g, b) : 0;
-        const double beside = each * (double)(d->n_branches + !b->n);
-        const double gain = (sum + b->reach - lost) /
-                            (sched_times_of(t, others + rows + !cut) + d->step.rounds + beside);
+        const double branches_time = each * (double)(d->n_branches + !b->n);
+        const double gain = (sum + b->reach - lost) / (sched_times_of(t, others + rows + !cut) +
+                                                       d->step.rounds + branches_time);
         if (lost < 0 || (!it->all_nodes && (gain <= best || d->account <= 0))) {
             b->reach = 0;
             continue;

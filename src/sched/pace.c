@@ -18,15 +18,15 @@
 enum { MEASURE_EVERY = 64, TRY_TOGETHER = 16, TRY_BETWEEN = 32, FIRST_ROWS = 16,
        MOST_ROWS = 1 << 16 };
 
-/* A stream may wait for its next token three times as long as beside answers alone.  A step is
+/* A stream may wait for its next token three times as long as in a step of answers only.  A step is
  * planned for less: it may take half as long again as is usual, or stop late by a piece. */
 static const double TARGET = 1.8;
 
-/* What a step of prompts alone should take, and the rows below which it would waste time.  One that
+/* What a step of prompts only should take, and the rows below which it would waste time.  One that
  * takes longer than the last of these is in pieces, if it can be: short prompts that come meanwhile
  * are read between them. */
-static const double ALONE_SECONDS = 0.5, PIECES_SECONDS = 0.2;
-enum { ALONE_ROWS = 128 };
+static const double PROMPT_SECONDS = 0.5, PIECES_SECONDS = 0.2;
+enum { PROMPT_ROWS = 128 };
 
 /* ... unless what a step takes however few rows it has, reading weights, would be more than this
  * part of it, as with many experts: then more rows share it. */
@@ -50,7 +50,7 @@ struct sched_load sched_load_of(const struct sched_row *row, int64_t n, bool ans
     struct sched_load l = {0};
     for (int64_t i = 0; i < n; i++)
         if (row[i].answers ? answers : prompts) {
-            l.rows += row[i].n + row[i].beside;
+            l.rows += row[i].n + row[i].branch_rows;
             l.context += context_of(&row[i]);
             l.logits += row[i].all_logits ? row[i].n : 0;
         }
@@ -59,12 +59,12 @@ struct sched_load sched_load_of(const struct sched_row *row, int64_t n, bool ans
 
 double sched_pace_answers(const struct sched_pace *p, struct sched_load answers)
 {
-    return p->beside.n_seen ? sched_cost_of(&p->beside, answers) : 0;
+    return p->mixed.n_seen ? sched_cost_of(&p->mixed, answers) : 0;
 }
 
-static double target(const struct sched_pace *p, double alone)
+static double target(const struct sched_pace *p, double decode)
 {
-    return p->target_seconds > 0 ? p->target_seconds : TARGET * alone;
+    return p->target_seconds > 0 ? p->target_seconds : TARGET * decode;
 }
 
 double sched_pace_slice(const struct sched_pace *p, struct sched_load answers, double took)
@@ -102,7 +102,7 @@ static void plan_within(const struct sched_cost *cost, struct sched_row *row, in
 }
 
 /* Rows of which a step of prompts is worth what it takes without them; 0: steps of one size do not
- * tell. */
+ * show it. */
 static int64_t rows_worth(const struct sched_pace *p, int64_t at, int64_t max_rows)
 {
     if (p->least_apart > p->most_apart / 2)
@@ -114,13 +114,13 @@ static int64_t rows_worth(const struct sched_pace *p, int64_t at, int64_t max_ro
     return rows < row * (double)max_rows ? (int64_t)(rows / row) : max_rows;
 }
 
-/* Prompts alone: large steps compute the most, but whoever comes meanwhile waits for the end
+/* Only prompts: large steps compute the most, but whoever comes meanwhile waits for the end
  * of one. */
 static int64_t rows_apart(const struct sched_pace *p, int64_t at, int64_t max_rows, double seconds)
 {
     if (!p->apart.n_seen)
         return max_rows;
-    int64_t low = num_min(num_max(ALONE_ROWS, rows_worth(p, at, max_rows)), max_rows),
+    int64_t low = num_min(num_max(PROMPT_ROWS, rows_worth(p, at, max_rows)), max_rows),
             high = max_rows;
     while (low < high) {
         const int64_t rows = low + (high - low + 1) / 2;
@@ -179,23 +179,23 @@ static double flown_rate(const struct sched_pace *p, struct sched_load answers)
 }
 
 static enum sched_way plan_both(struct sched_pace *p, struct sched_row *row, int64_t n,
-                                const struct sched_room *room, double alone)
+                                const struct sched_room *room, double decode)
 {
     int64_t wanted = 0;
     for (int64_t i = 0; i < n; i++)
         wanted += row[i].answers ? 0 : row[i].pending;
-    plan_within(&p->beside, row, n, room, target(p, alone), p->can_stop ? 0 : 1);
+    plan_within(&p->mixed, row, n, room, target(p, decode), p->can_stop ? 0 : 1);
     const bool whole = take_whole(row, n), flies = p->flights > 1 && !whole;
     const enum sched_way with = flies ? SCHED_FLYING : SCHED_TOGETHER;
     if (!p->can_stop)
         return with;
     const struct sched_load prompts = sched_load_of(row, n, false, true);
-    const double both = sched_cost_of(&p->beside, sched_load_of(row, n, true, true));
-    const bool late = whole && both > target(p, alone);
+    const double both = sched_cost_of(&p->mixed, sched_load_of(row, n, true, true));
+    const bool late = whole && both > target(p, decode);
     if (prompts.rows == wanted && !late)
         return with;
     const struct sched_load answers = sched_load_of(row, n, true, false);
-    const double together = flies ? flown_rate(p, answers) : rate(prompts.rows, both - alone);
+    const double together = flies ? flown_rate(p, answers) : rate(prompts.rows, both - decode);
     const int64_t rows = rows_between(p, row, n, room->rows);
     const struct sched_load large = {.rows = rows, .context = rows * middle(row, n)};
     const double between = p->apart.n_seen ? rate(rows, sched_cost_of(&p->apart, large)) : 1e300;
@@ -203,7 +203,7 @@ static enum sched_way plan_both(struct sched_pace *p, struct sched_row *row, int
     if (apart && !late && p->since_together >= TRY_TOGETHER) {
         sched_step_plan(row, n, room, num_max(1, prompts.rows));
         (void)take_whole(row, n);
-        apart = sched_cost_of(&p->beside, sched_load_of(row, n, true, true)) > target(p, alone);
+        apart = sched_cost_of(&p->mixed, sched_load_of(row, n, true, true)) > target(p, decode);
         p->since_together = 0;
     } else if (!apart && p->since_between >= TRY_BETWEEN * rows) {
         apart = true;
@@ -221,7 +221,7 @@ static enum sched_way plan_both(struct sched_pace *p, struct sched_row *row, int
 static enum sched_way plan_prompts(const struct sched_pace *p, struct sched_row *row, int64_t n,
                                    const struct sched_room *room)
 {
-    const int64_t rows = rows_apart(p, middle(row, n), room->rows, ALONE_SECONDS);
+    const int64_t rows = rows_apart(p, middle(row, n), room->rows, PROMPT_SECONDS);
     const bool first = !p->apart.n_seen && p->first_rows > 0;
     sched_step_plan(row, n, room, first ? num_min(rows, p->first_rows) : rows);
     const bool whole = take_whole(row, n);
@@ -237,11 +237,11 @@ enum sched_way sched_pace_plan(struct sched_pace *p, struct sched_row *row, int6
 {
     sched_step_plan(row, n, room, 0);
     const struct sched_load answers = sched_load_of(row, n, true, false);
-    const double alone = p->alone = sched_pace_answers(p, answers);
+    const double decode = p->decode = sched_pace_answers(p, answers);
     if (!answers.rows)
         return plan_prompts(p, row, n, room);
-    if (alone > 0 && p->since_answers < MEASURE_EVERY)
-        return plan_both(p, row, n, room, alone);
+    if (decode > 0 && p->since_answers < MEASURE_EVERY)
+        return plan_both(p, row, n, room, decode);
     (void)take_whole(row, n);
     return SCHED_TOGETHER;
 }
@@ -256,23 +256,23 @@ static void plan_short(struct sched_row *row, int64_t n, const struct sched_room
 }
 
 void sched_pace_plan_between(struct sched_pace *p, struct sched_row *row, int64_t n,
-                             const struct sched_room *room, double gone, bool others)
+                             const struct sched_room *room, double elapsed, bool others)
 {
     /* what has no room there waits for a large step */
     for (int64_t i = 0; i < n; i++)
         row[i].pending = !row[i].answers && row[i].whole > room->rows ? 0 : row[i].pending;
     sched_step_plan(row, n, room, 0);
     const struct sched_load answers = sched_load_of(row, n, true, false);
-    const double alone = sched_pace_answers(p, answers);
+    const double decode = sched_pace_answers(p, answers);
     if (others && !answers.rows)
         plan_short(row, n, room);
-    else if (others && alone > 0)
-        plan_within(&p->beside, row, n, room, target(p, alone) - gone, 0);
+    else if (others && decode > 0)
+        plan_within(&p->mixed, row, n, room, target(p, decode) - elapsed, 0);
     if (!take_whole(row, n))
         return;
     const struct sched_load all = sched_load_of(row, n, true, true);
     if (all.rows > room->rows ||
-        (answers.rows && sched_cost_of(&p->beside, all) > target(p, alone) - gone))
+        (answers.rows && sched_cost_of(&p->mixed, all) > target(p, decode) - elapsed))
         sched_step_plan(row, n, room, 0);
 }
 
@@ -282,13 +282,13 @@ void sched_pace_plan_flight(struct sched_pace *p, struct sched_row *row, int64_t
 {
     sched_step_plan(row, n, room, 0);
     const struct sched_load answers = sched_load_of(row, n, true, false);
-    const double alone = p->flown.n_seen ? sched_cost_of(&p->flown, answers) : 0;
+    const double decode = p->flown.n_seen ? sched_cost_of(&p->flown, answers) : 0;
     const double seconds = p->target_seconds > 0 && p->flights
                                ? p->target_seconds / (double)p->flights
-                               : TARGET * alone;
+                               : TARGET * decode;
     if (!answers.rows)
         sched_step_plan(row, n, room, p->flown_rows);
-    else if (alone > 0 && p->since_flown < MEASURE_EVERY)
+    else if (decode > 0 && p->since_flown < MEASURE_EVERY)
         plan_within(&p->flown, row, n, room, seconds, 1);
     const int64_t rows = sched_load_of(row, n, false, true).rows;
     if (answers.rows && rows)
@@ -314,7 +314,7 @@ void sched_pace_note(struct sched_pace *p, const struct sched_row *row, int64_t 
     const struct sched_load both = {answers.rows + prompts.rows, answers.context + prompts.context,
                                     prompts.logits};
     if (answers.rows) {
-        sched_cost_note(&p->beside, both, seconds);
+        sched_cost_note(&p->mixed, both, seconds);
         p->since_answers = prompts.rows ? p->since_answers + 1 : 0;
         p->since_between += prompts.rows;
         return;
@@ -324,10 +324,10 @@ void sched_pace_note(struct sched_pace *p, const struct sched_row *row, int64_t 
     p->least_apart = p->least_apart ? num_min(p->least_apart, prompts.rows) : prompts.rows;
     p->since_between = 0;
     p->since_together++;
-    if (p->alone <= 0)
+    if (p->decode <= 0)
         return; /* pieces are of another length */
-    if (longest > PIECE * p->alone)
+    if (longest > PIECE * p->decode)
         p->between_rows = num_max(FIRST_ROWS, num_min(p->between_rows, prompts.rows) / 2);
-    else if (longest > 0 && longest < PIECE / 2 * p->alone && prompts.rows >= p->between_rows)
+    else if (longest > 0 && longest < PIECE / 2 * p->decode && prompts.rows >= p->between_rows)
         p->between_rows = num_max(FIRST_ROWS, num_min(2 * prompts.rows, MOST_ROWS));
 }

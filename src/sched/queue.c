@@ -116,7 +116,7 @@ static void displace_youngest(struct sched_queue *q, const struct sched_user *u)
 }
 
 /* Room for t of u.  A greedy user's waiting tokens are more than those of t, so nobody is displaced
- * in vain. */
+ * for nothing. */
 static bool make_room(struct sched_queue *q, const struct sched_ticket *t,
                       const struct sched_user *u)
 {

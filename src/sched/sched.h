@@ -75,7 +75,7 @@ struct sched_row {
     int64_t at;         /* positions that are computed */
     int64_t n;          /* result: rows in this step */
     /* of branches of an answer's drafts: rows of their own where there is room; result: those */
-    int64_t beside;
+    int64_t branch_rows;
 };
 
 struct sched_room {
@@ -93,7 +93,7 @@ void sched_step_plan(struct sched_row *row, int64_t n, const struct sched_room *
 /* ---- what a step takes ---- */
 
 /* A step's rows, the sum over them of the positions that each attends to, and how many rows of
- * prompts have logits of their own, which are told: the output matrix and a pass over the
+ * prompts have logits of their own, which are reported: the output matrix and a pass over the
  * vocabulary for each. */
 struct sched_load {
     int64_t rows, context, logits;
@@ -105,9 +105,9 @@ enum { SCHED_COST_TERMS = 4 };
  * Window layers are part of b, layers that keep one row of several of c. */
 struct sched_cost {
     double at[SCHED_COST_TERMS];    /* a, b, c, d */
-    /* Of what was seen lately: sums of x[i] x[k] and of x[i] y, each step in units of its time. */
+    /* Of recent steps: sums of x[i] x[k] and of x[i] y, each step in units of its time. */
     double xx[SCHED_COST_TERMS][SCHED_COST_TERMS], xy[SCHED_COST_TERMS];
-    double scale[SCHED_COST_TERMS]; /* the largest of each term lately */
+    double scale[SCHED_COST_TERMS]; /* the largest recent one of each term */
     double typical;                 /* seconds */
     double error;                   /* the usual one, as a part of a step */
     int n_off;                      /* errors in a row that are too large; below 0: too small */
@@ -147,10 +147,10 @@ struct sched_pace {
     double target_seconds;    /* of a step while answers run; 0: 1.8 times one of answers alone */
     /* of prompts alone while nothing is known of their steps; 0: as many as fit */
     int64_t first_rows;
-    struct sched_cost beside; /* steps with answers */
+    struct sched_cost mixed;  /* steps with answers */
     struct sched_cost apart;  /* steps of prompts only, without what ran between */
     int64_t least_apart, most_apart; /* rows of the smallest and of the largest of these */
-    double alone;             /* what the answers of the planned step would take */
+    double decode;            /* what the answers of the planned step would take */
     int64_t between_rows;     /* of a large step whose pieces are short enough */
     int64_t since_answers, since_together; /* steps since one of answers alone, ... */
     int64_t since_between;                 /* ... and rows since a large step */
@@ -170,7 +170,7 @@ enum sched_way sched_pace_plan(struct sched_pace *p, struct sched_row *row, int6
 /* The same for a step that runs between, so many seconds after the last one of the answers:
  * rows[0, n) lack the prompts that wait for it.  others: prompts have what is left of the time. */
 void sched_pace_plan_between(struct sched_pace *p, struct sched_row *row, int64_t n,
-                             const struct sched_room *room, double gone, bool others);
+                             const struct sched_room *room, double elapsed, bool others);
 /* One of the steps that are under way side by side, in the same way; without an answer it has as
  * many rows of prompts as the last one.  Its time is noted when it has ended. */
 void sched_pace_plan_flight(struct sched_pace *p, struct sched_row *row, int64_t n,
@@ -232,7 +232,7 @@ enum sched_draft_why {
     SCHED_DRAFT_MEASURE, /* a plain step, to know what it takes */
     SCHED_DRAFT_WRONG,   /* too few drafted tokens were right */
     SCHED_DRAFT_DEAR,    /* with so many rows a step would take too long for what it brings */
-    SCHED_DRAFT_LOST,    /* drafting cost more than it brought lately, and waits */
+    SCHED_DRAFT_LOST,    /* drafting recently cost more than it brought, and waits */
     SCHED_DRAFT_FULL,    /* the step has no room for more rows */
     SCHED_DRAFT_OTHERS,  /* it would hold up answers that do not draft */
 };
@@ -307,7 +307,7 @@ struct sched_draft {
         int8_t n_first[SCHED_DRAFT_ROWS];
         int plain; /* the class of the last step without drafts */
         double log_unit; /* of the seconds that a time of 1 takes now */
-        double noise, n_noise; /* of a step, as a part; comparisons that tell it */
+        double noise, n_noise; /* of a step, as a part; comparisons that show it */
         double at_none, of_row; /* the line through all that was seen: units of no row, of each */
         /* steps without drafts behind one with them: how well both kinds are known against each
          * other */
@@ -375,7 +375,7 @@ void sched_draft_plan(struct sched_draft *d, struct sched_draft_item *item, int6
  * are right most often, and now and then another one. */
 float sched_draft_sharpness(struct sched_draft *d, struct sched_draft_session *s, int proposer);
 /* After the rounds: item.width is what was drafted (at most what was planned; 0: nothing), and the
- * offer of item.proposer has the confidence, if the network tells it.  Cuts the widths to what is
+ * offer of item.proposer has the confidence, if the network gives it.  Cuts the widths to what is
  * worth verifying. */
 void sched_draft_trim(struct sched_draft *d, struct sched_draft_item *item, int64_t n,
                       const struct sched_draft_room *room);
@@ -387,7 +387,7 @@ void sched_draft_note_round(struct sched_draft *d, int proposer, int64_t n_answe
  * ran between). */
 void sched_draft_note_step(struct sched_draft *d, int64_t rows, int64_t context, double seconds);
 /* The network has read what answers had computed before, outside of its rounds and on top of what
- * was told of steps. */
+ * was noted of steps. */
 void sched_draft_note_seen(struct sched_draft *d, double seconds);
 /* Of the drafts of an answer in that step so many were verified and so many were right.  confidence
  * [n_tried], or NULL. */

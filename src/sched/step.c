@@ -42,11 +42,11 @@ static void plan_answers(struct sched_row *row, int64_t n, uint64_t turn, struct
                                  ? num_min(row[i].drafts, num_min(left->rows, left->logits))
                                  : 0;
         row[i].n += more;
-        row[i].beside =
-            row[i].n > 1 ? num_min(row[i].beside, num_min(left->rows - more, left->logits - more))
-                         : 0;
-        left->rows -= more + row[i].beside;
-        left->logits -= more + row[i].beside;
+        row[i].branch_rows = row[i].n > 1 ? num_min(row[i].branch_rows,
+                                                    num_min(left->rows - more, left->logits - more))
+                                          : 0;
+        left->rows -= more + row[i].branch_rows;
+        left->logits -= more + row[i].branch_rows;
     }
     left->logits += for_prompts;
 }

@@ -137,10 +137,10 @@ const struct family_draft_info *session_runner_draft(const struct runner *r)
 void session_drafter_restored(struct runner *r, const struct kv_timeline *t, const char *what)
 {
     struct drafter *d = &r->drafter;
-    if (!d->draft || d->told || kv_timeline_from(t) < kv_timeline_length(t) ||
+    if (!d->draft || d->reported || kv_timeline_from(t) < kv_timeline_length(t) ||
         !kv_timeline_length(t))
         return;
-    d->told = true;
+    d->reported = true;
     report(
         r->sink, INGLE_REPORT_NOTE, "draft", what,
         "%lld tokens were saved without the drafter (%s), which drafts from what comes behind them",
@@ -354,7 +354,7 @@ static ingle_status run(struct round *d, const atomic_bool *cancel, struct err *
         kv_timeline_pin(l->span[i].timeline, false);
     const ingle_status s = session_device_end(r, &first, err);
     r->depth--;
-    return session_card_gone(r, s, losses) ? INGLE_OK : s; /* what is drawn is drawn */
+    return session_card_lost(r, s, losses) ? INGLE_OK : s; /* what is drawn is drawn */
 }
 
 static bool flies(const struct runner *r)

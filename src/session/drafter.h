@@ -14,7 +14,7 @@ struct drafter {
     struct family_draft_info info;
     struct kv_spec spec; /* its streams alone, in the groups of the runner's; borrows from it */
     int64_t n_spans;     /* sessions of a round at most */
-    bool told;           /* that a file had nothing of it */
+    bool reported;       /* that a file had nothing of it */
     bool waits;          /* it can see rows later, */
     int64_t deferred_width;  /* from so many floats of each that are kept */
     double seen_seconds; /* in all: seeing rows later */

@@ -110,7 +110,7 @@ MUST_CHECK ingle_status session_renew_stages(struct runner *r, const atomic_bool
 /* Whether what ended with s is to be done again, because the card or a stage was lost in it;
  * before: stage_remote_losses() as it began.  A step between its pieces may have waited for the
  * stage. */
-bool session_card_gone(struct runner *r, ingle_status s, uint64_t before);
+bool session_card_lost(struct runner *r, ingle_status s, uint64_t before);
 /* A step with something new ended well. */
 void session_goes_on(struct runner *r);
 

@@ -645,7 +645,7 @@ void session_goes_on(struct runner *r)
     (void)stage_remote_stays_late(r->stages, true);
 }
 
-bool session_card_gone(struct runner *r, ingle_status s, uint64_t before)
+bool session_card_lost(struct runner *r, ingle_status s, uint64_t before)
 {
     enum { MOST = 8 }; /* losses in a row */
     if (s && s != INGLE_CANCEL && stage_remote_losses(r->stages) != before)

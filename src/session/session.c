@@ -592,7 +592,7 @@ static int64_t build_branches(struct runner *r, int64_t of, int64_t row, int64_t
         b->n_mirrors++;
         b->n_rows += own->n;
         b->n_logits += own->n;
-        w->n_beside += own->n;
+        w->n_branch_rows += own->n;
     }
     return to - first;
 }
@@ -618,7 +618,7 @@ static ingle_status build(struct runner *r, struct session_work *work, int64_t n
     *b = (struct built){0};
     r->lane[r->depth].n_soft = 0;
     for (int64_t i = 0; i < n; i++) {
-        work[i].n_done = work[i].n_logits = work[i].n_beside = 0;
+        work[i].n_done = work[i].n_logits = work[i].n_branch_rows = 0;
         work[i].logits = NULL;
         work[i].failed = false;
         if (!session_branch_room(&work[i])) /* before spans know where tokens are */
@@ -809,8 +809,8 @@ ingle_status session_step(struct runner *r, struct session_work *work, int64_t n
                                      .mirror = l->mirror,
                                      .n_mirrors = b.n_mirrors};
     s = session_forward(r, &step, r->tap, r->tap_arg, cancel, err);
-    const bool gone = session_card_gone(r, s, losses);
-    if (gone && had_own(r, work, n)) { /* with its pages */
+    const bool lost = session_card_lost(r, s, losses);
+    if (lost && had_own(r, work, n)) { /* with its pages */
         r->depth--;
         for (int64_t i = 0; i < b.n_spans; i++)
             if (l->branch[i])
@@ -821,7 +821,7 @@ ingle_status session_step(struct runner *r, struct session_work *work, int64_t n
     }
     if (!s && !r->renews && !stage_remote_is_ahead(r->stages))
         session_goes_on(r);
-    if (gone) /* on the processor now */
+    if (lost) /* on the processor now */
         s = session_forward(r, &step, r->tap, r->tap_arg, cancel, err);
     bool bad = false;
     for (int64_t i = 0; !s && i < b.n_spans; i++)

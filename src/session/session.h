@@ -318,7 +318,7 @@ struct session_work {
     const float *logits;        /* f32 [n_logits][n_vocab], valid until the next step; or NULL */
     int64_t n_logits;
     bool failed;                /* a logit of this item is no number; it has not moved */
-    int64_t n_beside;           /* rows of its branches */
+    int64_t n_branch_rows;      /* rows of its branches */
 };
 
 /* One step over all the work items (distinct sessions of one runner), filled in order (prompts that

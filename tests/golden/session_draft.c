@@ -307,7 +307,7 @@ static void branch_at(struct bench *b, const int32_t *tokens, int64_t n, int64_t
         .s = s, .want = FAMILY_LOGITS_ALL, .guessed = true, .branch = branch, .n_branches = 3};
     GOLDEN_OK(session_step(b->r, &w, 1, NULL, &e));
     assert_int_equal(w.n_done, part + 4);
-    assert_int_equal(w.n_beside, 2 + m);
+    assert_int_equal(w.n_branch_rows, 2 + m);
     assert_true(session_branch_logits(branch[0]) && !session_branch_logits(branch[2]));
     assert_memory_equal(w.logits, want, (size_t)((part + 1) * v) * sizeof *want);
     assert_memory_equal(session_branch_logits(branch[1]), want + (part + 1) * v,
