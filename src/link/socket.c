@@ -16,12 +16,13 @@
 #include <unistd.h>
 
 enum { BACKLOG = 64 };
-static const char tcp[] = "tcp://", ipc[] = "ipc://";
+/* before what an endpoint names */
+enum { TCP = sizeof "tcp://" - 1, IPC = sizeof "ipc://" - 1 };
 
 static struct addrinfo *look_up(const struct link_address *a, bool passive)
 {
     char host[300];
-    const char *at = a->endpoint + sizeof tcp - 1, *colon = strrchr(at, ':');
+    const char *at = a->endpoint + TCP, *colon = strrchr(at, ':');
     size_t n = colon ? (size_t)(colon - at) : 0;
     struct addrinfo *list = NULL, want = {.ai_socktype = SOCK_STREAM,
                                           .ai_family = AF_INET,
@@ -43,7 +44,7 @@ static struct addrinfo *look_up(const struct link_address *a, bool passive)
 static bool unix_address(const struct link_address *a, struct sockaddr_un *u)
 {
     *u = (struct sockaddr_un){.sun_family = AF_UNIX};
-    return snprintf(u->sun_path, sizeof u->sun_path, "%s", a->endpoint + sizeof ipc - 1) <
+    return snprintf(u->sun_path, sizeof u->sun_path, "%s", a->endpoint + IPC) <
            (int)sizeof u->sun_path;
 }
 
