@@ -312,10 +312,16 @@ static ingle_status timeline_room(struct kv_timeline *t, int64_t n, struct err *
 {
     struct kv_pool *p = t->pool;
     uint64_t need = UINT64_MAX;
-    const uint64_t left = p->budget_bytes - p->used_bytes + p->cached_bytes;
-    if (!timeline_need(t, t->length + n, true, &need) ||
-        (need > left && need - left > kv_disk_can_spill(p)))
-        return no_room(t, n, need, err);
+    for (;;) {
+        const uint64_t left = p->budget_bytes - p->used_bytes + p->cached_bytes;
+        if (!timeline_need(t, t->length + n, true, &need))
+            return no_room(t, n, need, err);
+        if (need <= left || need - left <= kv_disk_can_spill(p))
+            break;
+        /* pages cannot leave for the disk while the store writes them */
+        if (!p->disk || need > p->budget_bytes || !kv_page_let_go(p))
+            return no_room(t, n, need, err);
+    }
     for (;;) {
         BUG_IF(!timeline_need(t, t->length + n, false, &need));
         if (need <= p->budget_bytes - p->used_bytes)

@@ -6,6 +6,7 @@
  */
 #define _GNU_SOURCE
 #include "golden/golden.h"
+#include "unit/allocations.h"
 
 #include "base/mem.h"
 #include <dirent.h>
@@ -586,41 +587,6 @@ static void a_prompt_ahead(void **state)
 }
 
 /* ---- memory ---- */
-
-static atomic_int allocations; /* of this process, which has the stages, too */
-
-void *__real_mem_alloc(size_t n_bytes);
-void *__real_mem_zalloc(size_t n_bytes);
-void *__real_mem_calloc(size_t n, size_t size);
-bool __real_mem_grow(void *p, size_t *cap, size_t n, size_t size);
-void *__wrap_mem_alloc(size_t n_bytes);
-void *__wrap_mem_zalloc(size_t n_bytes);
-void *__wrap_mem_calloc(size_t n, size_t size);
-bool __wrap_mem_grow(void *p, size_t *cap, size_t n, size_t size);
-
-void *__wrap_mem_alloc(size_t n_bytes)
-{
-    atomic_fetch_add(&allocations, 1);
-    return __real_mem_alloc(n_bytes);
-}
-
-void *__wrap_mem_zalloc(size_t n_bytes)
-{
-    atomic_fetch_add(&allocations, 1);
-    return __real_mem_zalloc(n_bytes);
-}
-
-void *__wrap_mem_calloc(size_t n, size_t size)
-{
-    atomic_fetch_add(&allocations, 1);
-    return __real_mem_calloc(n, size);
-}
-
-bool __wrap_mem_grow(void *p, size_t *cap, size_t n, size_t size)
-{
-    atomic_fetch_add(&allocations, n > *cap);
-    return __real_mem_grow(p, cap, n, size);
-}
 
 /* Bytes to the first stage and from the last one since then. */
 struct moved { uint64_t there, back; };

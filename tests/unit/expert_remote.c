@@ -3,6 +3,7 @@
  * Workers: the bits of one process, whoever computes what, and whatever a worker or an engine at
  * the other end does. */
 #define _GNU_SOURCE
+#include "unit/allocations.h"
 #include "unit/folder.h"
 #include "unit/hash.h"
 
@@ -20,7 +21,6 @@
 
 #include <errno.h>
 #include <pthread.h>
-#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -286,43 +286,6 @@ static void two_workers_with_small_memory_and_ranges(void **state)
     (void)stop(&h[1]);
 }
 
-/* ---- memory ---- */
-
-static atomic_int allocations; /* of this process, which has the worker, too */
-
-void *__real_mem_alloc(size_t n_bytes);
-void *__real_mem_zalloc(size_t n_bytes);
-void *__real_mem_calloc(size_t n, size_t size);
-bool __real_mem_grow(void *p, size_t *cap, size_t n, size_t size);
-void *__wrap_mem_alloc(size_t n_bytes);
-void *__wrap_mem_zalloc(size_t n_bytes);
-void *__wrap_mem_calloc(size_t n, size_t size);
-bool __wrap_mem_grow(void *p, size_t *cap, size_t n, size_t size);
-
-void *__wrap_mem_alloc(size_t n_bytes)
-{
-    atomic_fetch_add(&allocations, 1);
-    return __real_mem_alloc(n_bytes);
-}
-
-void *__wrap_mem_zalloc(size_t n_bytes)
-{
-    atomic_fetch_add(&allocations, 1);
-    return __real_mem_zalloc(n_bytes);
-}
-
-void *__wrap_mem_calloc(size_t n, size_t size)
-{
-    atomic_fetch_add(&allocations, 1);
-    return __real_mem_calloc(n, size);
-}
-
-bool __wrap_mem_grow(void *p, size_t *cap, size_t n, size_t size)
-{
-    atomic_fetch_add(&allocations, n > *cap);
-    return __real_mem_grow(p, cap, n, size);
-}
-
 /* Questions to a worker and its answers have their memory after the first ones, at both ends. */
 static void steps_allocate_nothing(void **state)
 {
@@ -331,14 +294,13 @@ static void steps_allocate_nothing(void **state)
     struct helper h;
     struct world w;
     struct err err;
-    struct ingle_session *s;
     struct ingle_engine_worker before, after;
+    struct ingle_session *s;
     int32_t tokens[PROMPT + FIRST + STEPS];
     const float *logits;
     start(&h, models[2], at[0], NULL, 0, NULL);
     open_world(&w, models[2], 0, at[0]);
-    if (call_again(&w, (struct expert_remote_options){.shake = 11}, at[0], &err))
-        fail_msg("%s", err.msg);
+    assert_false(call_again(&w, (struct expert_remote_options){.shake = 11}, at[0], &err));
     for (int i = 0; i < PROMPT + FIRST + STEPS; i++)
         tokens[i] = 5 + i * 7 % 200;
     must(ingle_session_open(&s, w.e, &error));
@@ -356,9 +318,8 @@ static void steps_allocate_nothing(void **state)
         if (n > FIRST)
             assert_int_equal(atomic_load(&allocations), then);
     }
-    assert_true(ingle_engine_worker(w.e, 0, &after));
+    assert_true(ingle_engine_worker(w.e, 0, &after) && atomic_load(&allocations) > 0);
     assert_true(after.evals >= before.evals + STEPS / 2); /* it has computed */
-    assert_true(atomic_load(&allocations) > 0); /* they are counted */
     ingle_session_close(s);
     close_world(&w);
     (void)stop(&h);

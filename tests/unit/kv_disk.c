@@ -271,6 +271,37 @@ static void no_room(void **state)
     end(&d);
 }
 
+static bool give_one(void *arg)
+{
+    struct depot *d = arg;
+    for (int64_t i = 0; i < MEMORY - 1; i++)
+        if (d->t->table[0].page[i]->kept) {
+            kv_page_unkeep(d->pool, d->t->table[0].page[i]);
+            return true;
+        }
+    return false;
+}
+
+/* The store still writes all pages of a timeline that needs more: it gives them back. */
+static void pages_that_are_saved(void **state)
+{
+    (void)state;
+    struct depot d;
+    struct err e;
+    begin(&d, 64 << 20);
+    assert_int_equal(grow(&d, d.t, (MEMORY - 1) * KV_PAGE, &e), INGLE_OK);
+    for (int64_t i = 0; i < MEMORY - 1; i++)
+        kv_page_keep(d.pool, d.t->table[0].page[i]);
+    assert_int_equal(grow(&d, d.t, (MEMORY + 3) * KV_PAGE, &e), INGLE_LIMIT);
+    d.pool->let_go = give_one;
+    d.pool->let_go_arg = &d;
+    assert_int_equal(grow(&d, d.t, (MEMORY + 3) * KV_PAGE, &e), INGLE_OK);
+    while (give_one(&d)) {
+    }
+    d.pool->let_go = NULL;
+    end(&d);
+}
+
 static ingle_status first_failure(struct depot *d, uint32_t *stream, struct err *e)
 {
     int64_t k;
@@ -562,6 +593,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(grows),       cmocka_unit_test(some_pages),
         cmocka_unit_test(shared),      cmocka_unit_test(no_room),
+        cmocka_unit_test(pages_that_are_saved),
         cmocka_unit_test(bad_reads),   cmocka_unit_test(comes_back),
         cmocka_unit_test(reads_stall), cmocka_unit_test(writes_stall),
         cmocka_unit_test(end_stalls)};
